@@ -1,0 +1,49 @@
+# Every target does its own set-up, into .venv. `make help` lists them.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types sim spec bench soak proto lock clean
+
+help:  ## Show the targets.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## Make .venv with every locked dependency and the package itself.
+
+$(STAMP): requirements.lock pyproject.toml tools/setup
+	PYTHON="$(PYTHON)" VENV="$(VENV)" tools/setup
+	@touch $@
+
+test: setup  ## All checks that CI runs: lint, types, proofs, tests.
+	tools/test
+
+lint: setup  ## ruff: style, imports, common errors.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy, strict.
+	$(BIN)/mypy
+
+sim: setup  ## Simulate the real core under faults, then prove that every mutant is caught.
+	$(BIN)/logplayer sim --runs $(or $(RUNS),20000)
+	$(BIN)/logplayer sim --mutants
+
+spec: setup  ## Check the TLA+ models with TLC.
+	$(BIN)/logplayer spec
+
+bench: setup  ## Measure; results go to benchmarks/results/.
+	tools/bench
+
+soak: setup  ## Long fault campaigns on real processes.
+	tools/soak
+
+proto: setup  ## Generate the protobuf code again.
+	tools/proto
+
+lock: setup  ## Write requirements.lock from what is installed in .venv.
+	tools/lock
+
+clean:  ## Remove what the targets made.
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist

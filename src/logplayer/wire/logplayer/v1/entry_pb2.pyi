@@ -1,0 +1,137 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUT: _ClassVar[Op]
+    DELETE: _ClassVar[Op]
+PUT: Op
+DELETE: Op
+
+class Mutation(_message.Message):
+    __slots__ = ("key", "value", "op", "target")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    op: Op
+    target: str
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., op: _Optional[_Union[Op, str]] = ..., target: _Optional[str] = ...) -> None: ...
+
+class Transaction(_message.Message):
+    __slots__ = ("mutations",)
+    MUTATIONS_FIELD_NUMBER: _ClassVar[int]
+    mutations: _containers.RepeatedCompositeFieldContainer[Mutation]
+    def __init__(self, mutations: _Optional[_Iterable[_Union[Mutation, _Mapping]]] = ...) -> None: ...
+
+class Control(_message.Message):
+    __slots__ = ("takeover", "target_added", "target_removed", "map_changed", "quarantined", "snapshot")
+    TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+    TARGET_ADDED_FIELD_NUMBER: _ClassVar[int]
+    TARGET_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    takeover: Takeover
+    target_added: TargetAdded
+    target_removed: TargetRemoved
+    map_changed: MapChanged
+    quarantined: Quarantined
+    snapshot: Snapshot
+    def __init__(self, takeover: _Optional[_Union[Takeover, _Mapping]] = ..., target_added: _Optional[_Union[TargetAdded, _Mapping]] = ..., target_removed: _Optional[_Union[TargetRemoved, _Mapping]] = ..., map_changed: _Optional[_Union[MapChanged, _Mapping]] = ..., quarantined: _Optional[_Union[Quarantined, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
+
+class Takeover(_message.Message):
+    __slots__ = ("group", "player")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PLAYER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    player: str
+    def __init__(self, group: _Optional[str] = ..., player: _Optional[str] = ...) -> None: ...
+
+class TargetAdded(_message.Message):
+    __slots__ = ("target", "at", "address")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    at: int
+    address: str
+    def __init__(self, target: _Optional[str] = ..., at: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class TargetRemoved(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+
+class MapChanged(_message.Message):
+    __slots__ = ("map",)
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    map: ShardMap
+    def __init__(self, map: _Optional[_Union[ShardMap, _Mapping]] = ...) -> None: ...
+
+class ShardMap(_message.Message):
+    __slots__ = ("hash", "range")
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    hash: HashMap
+    range: RangeMap
+    def __init__(self, hash: _Optional[_Union[HashMap, _Mapping]] = ..., range: _Optional[_Union[RangeMap, _Mapping]] = ...) -> None: ...
+
+class HashMap(_message.Message):
+    __slots__ = ("targets",)
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, targets: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RangeMap(_message.Message):
+    __slots__ = ("bounds", "targets")
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    bounds: _containers.RepeatedScalarFieldContainer[bytes]
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, bounds: _Optional[_Iterable[bytes]] = ..., targets: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Quarantined(_message.Message):
+    __slots__ = ("target", "index", "reason")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    index: int
+    reason: str
+    def __init__(self, target: _Optional[str] = ..., index: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("members", "maps", "quarantined")
+    class Member(_message.Message):
+        __slots__ = ("target", "at", "address")
+        TARGET_FIELD_NUMBER: _ClassVar[int]
+        AT_FIELD_NUMBER: _ClassVar[int]
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        target: str
+        at: int
+        address: str
+        def __init__(self, target: _Optional[str] = ..., at: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    class MapVersion(_message.Message):
+        __slots__ = ("after", "map")
+        AFTER_FIELD_NUMBER: _ClassVar[int]
+        MAP_FIELD_NUMBER: _ClassVar[int]
+        after: int
+        map: ShardMap
+        def __init__(self, after: _Optional[int] = ..., map: _Optional[_Union[ShardMap, _Mapping]] = ...) -> None: ...
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[Snapshot.Member]
+    maps: _containers.RepeatedCompositeFieldContainer[Snapshot.MapVersion]
+    quarantined: _containers.RepeatedCompositeFieldContainer[Quarantined]
+    def __init__(self, members: _Optional[_Iterable[_Union[Snapshot.Member, _Mapping]]] = ..., maps: _Optional[_Iterable[_Union[Snapshot.MapVersion, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,141 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNKNOWN: _ClassVar[Reason]
+    FENCED: _ClassVar[Reason]
+    STALE_SESSION: _ClassVar[Reason]
+    OUT_OF_SYNC: _ClassVar[Reason]
+    BAD_BATCH: _ClassVar[Reason]
+    WRONG_TARGET: _ClassVar[Reason]
+    WRONG_LOG: _ClassVar[Reason]
+    POISON: _ClassVar[Reason]
+REASON_UNKNOWN: Reason
+FENCED: Reason
+STALE_SESSION: Reason
+OUT_OF_SYNC: Reason
+BAD_BATCH: Reason
+WRONG_TARGET: Reason
+WRONG_LOG: Reason
+POISON: Reason
+
+class ToTarget(_message.Message):
+    __slots__ = ("open", "batch", "probe")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    open: Open
+    batch: Batch
+    probe: Probe
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("target", "log_id", "epoch", "term")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LOG_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    log_id: str
+    epoch: int
+    term: int
+    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("prev", "to", "deliveries")
+    PREV_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    prev: int
+    to: int
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, prev: _Optional[int] = ..., to: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("index", "payload", "quarantine")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    payload: bytes
+    quarantine: bool
+    def __init__(self, index: _Optional[int] = ..., payload: _Optional[bytes] = ..., quarantine: _Optional[bool] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ToPlayer(_message.Message):
+    __slots__ = ("opened", "ack", "refused")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    opened: Opened
+    ack: Ack
+    refused: Refused
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("index", "digest")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    digest: bytes
+    def __init__(self, index: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("index", "digest")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    digest: bytes
+    def __init__(self, index: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("reason", "detail", "index", "epoch")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    detail: str
+    index: int
+    epoch: int
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., detail: _Optional[str] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class PositionRequest(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+
+class PositionReply(_message.Message):
+    __slots__ = ("target", "log_id", "index", "digest", "epoch", "term")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LOG_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    log_id: str
+    index: int
+    digest: bytes
+    epoch: int
+    term: int
+    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+
+class WaitForRequest(_message.Message):
+    __slots__ = ("target", "index")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    index: int
+    def __init__(self, target: _Optional[str] = ..., index: _Optional[int] = ...) -> None: ...
