@@ -1,0 +1,38 @@
+"""A target's digest: a running sum over (index, payload) of everything that it was given.
+
+The digest is the sum, modulo 2**128, of BLAKE2b-128 over the entry's index (8 bytes, big-endian) and payload.
+A sum and not a chain: ranges can be added up in parallel (audit, backfill) and in any order. It still tells an
+entry left out, given twice, changed, or given under another index; the order is what the range rule guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from logplayer.core.entry import Message
+
+EMPTY = 0
+_MODULUS_MASK = (1 << 128) - 1
+
+
+def entry_digest(index: int, payload: bytes) -> int:
+    """The digest of a single entry."""
+    return int.from_bytes(blake2b(index.to_bytes(8, "big") + payload, digest_size=16).digest(), "big")
+
+
+def extend(digest: int, messages: Iterable[Message]) -> int:
+    """The digest after ``messages`` too. A quarantined message counts: the target was given it."""
+    for message in messages:
+        digest += entry_digest(message.index, message.payload)
+    return digest & _MODULUS_MASK
+
+
+def to_bytes(digest: int) -> bytes:
+    """The digest as it stands on the wire and in the stores."""
+    return digest.to_bytes(16, "big")
+
+
+def from_bytes(encoded: bytes) -> int:
+    """The inverse of :func:`to_bytes`; an empty string is the empty digest."""
+    return int.from_bytes(encoded, "big")

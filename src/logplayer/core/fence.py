@@ -1,0 +1,106 @@
+"""The target's half of the protocol: who may write, and what fits.
+
+A store calls these two functions *inside the transaction* in which it reads its position and writes the result,
+so that an Open and a commit that outlives its stream cannot interleave.
+
+- :func:`admit` answers an ``Open``. Accepting stores the session, which fences every older one, and the index that
+  goes back in ``Opened`` is the one read in the same transaction.
+- :func:`check` answers a ``Batch``: the session must be the stored one, and the range must start at the stored index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from logplayer.core import digest as digests
+from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.invariant import broken
+
+NOBODY = Session(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What a store keeps in the same transaction as its data."""
+
+    index: int = 0  # Every entry up to here is applied (or quarantined) and durable.
+    session: Session = NOBODY  # The only session that may write.
+    digest: int = digests.EMPTY
+    log_id: str = ""  # The log that filled this store; empty until the first Open.
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Covers the log range ``(prev, to]``; ``messages`` are the entries of that range for this target."""
+
+    prev: int
+    to: int
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The target's no, and what the player needs to know to do the right thing next."""
+
+    reason: Refusal
+    detail: str
+    index: int
+    epoch: int
+
+
+def admit(position: Position, session: Session, log_id: str) -> Position | Refused:
+    """The position to store if ``session`` may open, with all older sessions fenced; else the refusal."""
+    if position.log_id and log_id != position.log_id:
+        return _refused(position, Refusal.WRONG_LOG, f"filled from log {position.log_id!r}, not {log_id!r}")
+    if session.epoch < position.session.epoch:
+        return _refused(position, Refusal.FENCED, f"epoch {position.session.epoch} has taken over")
+    if session <= position.session:
+        return _refused(position, Refusal.STALE_SESSION, f"session {position.session} is already open")
+    return replace(position, session=session, log_id=log_id)
+
+
+def check(position: Position, session: Session, batch: Batch) -> Refused | None:
+    """Why ``batch`` may not be applied at ``position``, or None if it may."""
+    if session != position.session:
+        reason = Refusal.FENCED if session.epoch < position.session.epoch else Refusal.STALE_SESSION
+        return _refused(position, reason, f"session {session} was fenced by {position.session}")
+    if batch.prev != position.index:
+        return _refused(
+            position, Refusal.OUT_OF_SYNC, f"batch starts at {batch.prev}, the target is at {position.index}"
+        )
+    if not well_formed(batch):
+        return _refused(position, Refusal.BAD_BATCH, f"indexes do not rise within ({batch.prev}, {batch.to}]")
+    return None
+
+
+def advance(position: Position, batch: Batch) -> Position:
+    """The position to store with the batch's data, in one transaction. Call only after :func:`check`."""
+    return replace(position, index=batch.to, digest=digests.extend(position.digest, batch.messages))
+
+
+def well_formed(batch: Batch) -> bool:
+    """Whether the batch moves forward and its indexes rise strictly within ``(prev, to]``."""
+    last = batch.prev
+    for message in batch.messages:
+        if message.index <= last:
+            return False
+        last = message.index
+    return last <= batch.to and batch.prev < batch.to
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch for several of one session, so that they are applied with one commit.
+
+    Each must start where the one before it ends; a gap would vanish in the joined range, so it is refused here.
+    """
+    for before, after in pairwise(batches):
+        if after.prev != before.to:
+            raise broken("BatchCoversItsEntries", ends=before.to, next_starts=after.prev)
+    messages = tuple(message for batch in batches for message in batch.messages)
+    return Batch(batches[0].prev, batches[-1].to, messages)
+
+
+def _refused(position: Position, reason: Refusal, detail: str) -> Refused:
+    return Refused(reason, detail, position.index, position.session.epoch)
