@@ -4,6 +4,7 @@
     ├── UserError                  the input is wrong: one clear line, exit code 2, nothing lost
     │   ├── ConfigError            a key in logplayer.toml or an option has a bad value
     │   └── AddressError           a log or target address cannot be understood
+    ├── Malformed                  bytes from a peer or the log cannot be understood
     ├── LogError                   the log cannot do what was asked
     │   ├── SequenceGap            a producer skipped a sequence number
     │   ├── EntryTooLarge          an entry is over the limit
@@ -38,6 +39,10 @@ class ConfigError(UserError):
 
 class AddressError(UserError):
     """An address of a log or a target cannot be understood."""
+
+
+class Malformed(LogPlayerError):
+    """Bytes from a peer or from the log cannot be understood."""
 
 
 class LogError(LogPlayerError):

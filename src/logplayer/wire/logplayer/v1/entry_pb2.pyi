@@ -79,12 +79,18 @@ class MapChanged(_message.Message):
     def __init__(self, map: _Optional[_Union[ShardMap, _Mapping]] = ...) -> None: ...
 
 class ShardMap(_message.Message):
-    __slots__ = ("hash", "range")
+    __slots__ = ("hash", "range", "explicit")
     HASH_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
+    EXPLICIT_FIELD_NUMBER: _ClassVar[int]
     hash: HashMap
     range: RangeMap
-    def __init__(self, hash: _Optional[_Union[HashMap, _Mapping]] = ..., range: _Optional[_Union[RangeMap, _Mapping]] = ...) -> None: ...
+    explicit: ExplicitMap
+    def __init__(self, hash: _Optional[_Union[HashMap, _Mapping]] = ..., range: _Optional[_Union[RangeMap, _Mapping]] = ..., explicit: _Optional[_Union[ExplicitMap, _Mapping]] = ...) -> None: ...
+
+class ExplicitMap(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class HashMap(_message.Message):
     __slots__ = ("targets",)

@@ -27,14 +27,26 @@ WRONG_LOG: Reason
 POISON: Reason
 
 class ToTarget(_message.Message):
-    __slots__ = ("open", "batch", "probe")
+    __slots__ = ("open", "batch", "probe", "auth", "position", "wait_for")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    AUTH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FOR_FIELD_NUMBER: _ClassVar[int]
     open: Open
     batch: Batch
     probe: Probe
-    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
+    auth: Auth
+    position: PositionRequest
+    wait_for: WaitForRequest
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., auth: _Optional[_Union[Auth, _Mapping]] = ..., position: _Optional[_Union[PositionRequest, _Mapping]] = ..., wait_for: _Optional[_Union[WaitForRequest, _Mapping]] = ...) -> None: ...
+
+class Auth(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    def __init__(self, token: _Optional[str] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("target", "log_id", "epoch", "term")
@@ -73,14 +85,34 @@ class Probe(_message.Message):
     def __init__(self) -> None: ...
 
 class ToPlayer(_message.Message):
-    __slots__ = ("opened", "ack", "refused")
+    __slots__ = ("opened", "ack", "refused", "position", "failed")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     opened: Opened
     ack: Ack
     refused: Refused
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    position: PositionReply
+    failed: Failed
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., position: _Optional[_Union[PositionReply, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("code", "detail")
+    class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INTERNAL: _ClassVar[Failed.Code]
+        UNAUTHENTICATED: _ClassVar[Failed.Code]
+        INVALID: _ClassVar[Failed.Code]
+    INTERNAL: Failed.Code
+    UNAUTHENTICATED: Failed.Code
+    INVALID: Failed.Code
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    code: Failed.Code
+    detail: str
+    def __init__(self, code: _Optional[_Union[Failed.Code, str]] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("index", "digest")
