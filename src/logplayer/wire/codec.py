@@ -1,0 +1,250 @@
+"""Between the bytes of ``target.proto`` and ``entry.proto`` and the core's values.
+
+The hot path joins bytes. A delivery is encoded once for each (entry, target) as a tagged field of ``Batch``, and a
+batch is its head and its deliveries joined, which is what protobuf's encoding of a repeated field is. Everything
+else goes through the generated code.
+
+Every function here that reads bytes raises :class:`logplayer.errors.Malformed` for bytes that it cannot understand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from logplayer.core import digest as digests
+from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.fence import Batch, Position, Refused
+from logplayer.errors import Malformed
+from logplayer.wire.entries import decode_control as decode_control
+from logplayer.wire.entries import decode_transaction as decode_transaction
+from logplayer.wire.entries import encode_control as encode_control
+from logplayer.wire.entries import encode_mutation as encode_mutation
+from logplayer.wire.entries import split_transaction as split_transaction
+from logplayer.wire.entries import varint as varint
+from logplayer.wire.logplayer.v1 import target_pb2 as pb
+
+# The most that one message may hold, on both transports and both sides.
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Open(NamedTuple):
+    """The first message of a stream: the player asks to be the only writer of ``target``."""
+
+    target: str
+    log_id: str
+    session: Session
+
+
+class Probe(NamedTuple):
+    """The player asks for an Ack of the durable index."""
+
+
+class Auth(NamedTuple):
+    """The first frame over tcp:// if the target wants a token."""
+
+    token: str
+
+
+class AskPosition(NamedTuple):
+    """A reader asks where the target stands; with ``at_least`` it wants the answer once the index is reached."""
+
+    target: str
+    at_least: int = 0
+
+
+class Opened(NamedTuple):
+    """The session is open, and ``index`` and ``digest`` are what the target has durably."""
+
+    index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
+    digest: int
+
+
+class Ack(NamedTuple):
+    """Everything up to ``index`` is applied and durable."""
+
+    index: int  # type: ignore[assignment]
+    digest: int
+
+
+class Failed(NamedTuple):
+    """The stream ends for a reason outside the protocol; ``code`` is a value of ``Failed.Code``."""
+
+    code: int
+    detail: str
+
+
+INTERNAL, UNAUTHENTICATED, INVALID = 0, 1, 2  # Failed.code
+
+ToTarget = Open | Batch | Probe | Auth | AskPosition
+ToPlayer = Opened | Ack | Refused | Position | Failed
+
+# --- The hot path: joined bytes. --------------------------------------------------------------------------
+
+_DELIVERIES = b"\x1a"  # Batch.deliveries: field 3, length-delimited
+_BATCH = b"\x12"  # ToTarget.batch: field 2, length-delimited
+_QUARANTINED = b"\x18\x01"  # Delivery.quarantine: field 3, true
+
+
+def encode_delivery(index: int, payload: bytes, quarantine: bool = False) -> bytes:
+    """One entry of one target as a field of ``Batch``, tag and length included: ready to be joined."""
+    head = b"\x08" + varint(index) + b"\x12" + varint(len(payload))
+    tail = _QUARANTINED if quarantine else b""
+    length = varint(len(head) + len(payload) + len(tail))
+    return b"".join((_DELIVERIES, length, head, payload, tail))
+
+
+def encode_batch(prev: int, to: int, deliveries: Sequence[bytes]) -> bytes:
+    """A ``ToTarget`` with the batch for ``(prev, to]``; ``deliveries`` come from :func:`encode_delivery`."""
+    head = b"\x08" + varint(prev) + b"\x10" + varint(to)
+    length = len(head) + sum(map(len, deliveries))
+    return b"".join((_BATCH, varint(length), head, *deliveries))
+
+
+# --- Player to target. ------------------------------------------------------------------------------------
+
+
+def encode_open(target: str, log_id: str, session: Session) -> bytes:
+    """A ``ToTarget`` that opens a session."""
+    opening = pb.Open(target=target, log_id=log_id, epoch=session.epoch, term=session.term)
+    return pb.ToTarget(open=opening).SerializeToString()
+
+
+def encode_auth(token: str) -> bytes:
+    """A ``ToTarget`` that shows the token (tcp:// only)."""
+    return pb.ToTarget(auth=pb.Auth(token=token)).SerializeToString()
+
+
+def encode_ask(ask: AskPosition) -> bytes:
+    """A ``ToTarget`` that asks for the position (tcp:// only)."""
+    if ask.at_least:
+        wait_for = pb.WaitForRequest(target=ask.target, index=ask.at_least)
+        return pb.ToTarget(wait_for=wait_for).SerializeToString()
+    return pb.ToTarget(position=pb.PositionRequest(target=ask.target)).SerializeToString()
+
+
+PROBE = pb.ToTarget(probe=pb.Probe()).SerializeToString()
+
+
+def decode_to_target(data: bytes) -> ToTarget:
+    """The target's side: what a player, or a reader over tcp://, sent."""
+    try:
+        message = pb.ToTarget.FromString(data)
+    except DecodeError as error:
+        raise Malformed(f"{len(data)} bytes are not a ToTarget message: {error}") from error
+    kind = message.WhichOneof("message")
+    if kind == "batch":
+        batch = message.batch
+        return Batch(batch.prev, batch.to, tuple([Message(d.index, d.payload, d.quarantine) for d in batch.deliveries]))
+    if kind == "probe":
+        return Probe()
+    if kind == "open":
+        opening = message.open
+        return Open(opening.target, opening.log_id, Session(opening.epoch, opening.term))
+    if kind == "auth":
+        return Auth(message.auth.token)
+    if kind == "position":
+        return AskPosition(message.position.target)
+    if kind == "wait_for":
+        return AskPosition(message.wait_for.target, message.wait_for.index)
+    raise Malformed(f"a ToTarget message of {len(data)} bytes holds nothing that this version knows")
+
+
+# --- Target to player. ------------------------------------------------------------------------------------
+
+
+def encode_opened(position: Position) -> bytes:
+    """A ``ToPlayer`` that says the session is open."""
+    opened = pb.Opened(index=position.index, digest=digests.to_bytes(position.digest))
+    return pb.ToPlayer(opened=opened).SerializeToString()
+
+
+def encode_ack(position: Position) -> bytes:
+    """A ``ToPlayer`` that acks the durable position."""
+    ack = pb.Ack(index=position.index, digest=digests.to_bytes(position.digest))
+    return pb.ToPlayer(ack=ack).SerializeToString()
+
+
+def encode_refused(refused: Refused) -> bytes:
+    """A ``ToPlayer`` that says no; the last message of its stream."""
+    reason: Any = refused.reason.value  # The generated types want their own enum; the runtime takes its number.
+    message = pb.Refused(reason=reason, detail=refused.detail, index=refused.index, epoch=refused.epoch)
+    return pb.ToPlayer(refused=message).SerializeToString()
+
+
+def encode_failed(code: Any, detail: str) -> bytes:
+    """A ``ToPlayer`` that ends a tcp:// stream as a status ends a gRPC stream."""
+    return pb.ToPlayer(failed=pb.Failed(code=code, detail=detail)).SerializeToString()
+
+
+def decode_to_player(data: bytes) -> ToPlayer:
+    """The player's side: what a target sent."""
+    try:
+        message = pb.ToPlayer.FromString(data)
+    except DecodeError as error:
+        raise Malformed(f"{len(data)} bytes are not a ToPlayer message: {error}") from error
+    kind = message.WhichOneof("message")
+    if kind == "ack":
+        return Ack(message.ack.index, _digest(message.ack.digest))
+    if kind == "opened":
+        return Opened(message.opened.index, _digest(message.opened.digest))
+    if kind == "refused":
+        refused = message.refused
+        return Refused(_reason(refused.reason), refused.detail, refused.index, refused.epoch)
+    if kind == "position":
+        return _position(message.position)
+    if kind == "failed":
+        return Failed(message.failed.code, message.failed.detail)
+    raise Malformed(f"a ToPlayer message of {len(data)} bytes holds nothing that this version knows")
+
+
+# --- The position: on the wire beside a stream, and in stores that keep it as one value. -------------------
+
+
+def position_reply(target: str, position: Position) -> pb.PositionReply:
+    """The position as a message."""
+    return pb.PositionReply(
+        target=target,
+        log_id=position.log_id,
+        index=position.index,
+        digest=digests.to_bytes(position.digest),
+        epoch=position.session.epoch,
+        term=position.session.term,
+    )
+
+
+def encode_position(target: str, position: Position) -> bytes:
+    """The position as an encoded ``PositionReply``."""
+    return position_reply(target, position).SerializeToString()
+
+
+def encode_position_answer(target: str, position: Position) -> bytes:
+    """A ``ToPlayer`` with the position (tcp:// only)."""
+    return pb.ToPlayer(position=position_reply(target, position)).SerializeToString()
+
+
+def decode_position(data: bytes) -> Position:
+    """The inverse of :func:`encode_position`."""
+    try:
+        return _position(pb.PositionReply.FromString(data))
+    except DecodeError as error:
+        raise Malformed(f"{len(data)} bytes are not a position: {error}") from error
+
+
+def _position(reply: pb.PositionReply) -> Position:
+    return Position(reply.index, Session(reply.epoch, reply.term), _digest(reply.digest), reply.log_id)
+
+
+def _digest(encoded: bytes) -> int:
+    if len(encoded) not in (0, 16):
+        raise Malformed(f"a digest is 16 bytes, this one has {len(encoded)}")
+    return digests.from_bytes(encoded)
+
+
+def _reason(value: int) -> Refusal:
+    try:
+        return Refusal(value)
+    except ValueError:
+        raise Malformed(f"the target refused for reason {value}, which this version does not know") from None

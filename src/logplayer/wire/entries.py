@@ -1,0 +1,163 @@
+"""What the log's entries hold: transactions, cut at their field boundaries, and control records."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from logplayer.core.entry import (
+    ExplicitMap,
+    HashMap,
+    MapChanged,
+    Mutation,
+    Quarantined,
+    RangeMap,
+    Record,
+    ShardMap,
+    Takeover,
+    TargetAdded,
+    TargetRemoved,
+)
+from logplayer.errors import Malformed
+from logplayer.wire.logplayer.v1 import entry_pb2 as pb
+
+_MUTATIONS = 0x0A  # Transaction.mutations: field 1, length-delimited
+
+
+def varint(value: int) -> bytes:
+    """``value`` in protobuf's base-128 encoding."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
+    """The mutations of an encoded ``Transaction``, each with its slice of ``payload``.
+
+    The slices are tagged fields: joining some of them is the encoded transaction of just these. A field that is
+    not a mutation has no destination, so the payload is refused instead of losing it.
+    """
+    mutations = []
+    position = 0
+    end = len(payload)
+    while position < end:
+        start = position
+        if payload[position] != _MUTATIONS:
+            raise Malformed(f"byte {position} of a transaction does not start a mutation")
+        length, position = _read_varint(payload, position + 1)
+        if position + length > end:
+            raise Malformed(f"a transaction ends inside the mutation at byte {start}")
+        position += length
+        mutations.append(_mutation(payload, start, position - length, position))
+    return tuple(mutations)
+
+
+def encode_mutation(key: bytes, value: bytes | None, target: str = "") -> Mutation:
+    """A put, or with ``value`` None a delete, ready to be joined into a transaction."""
+    op = pb.DELETE if value is None else pb.PUT
+    body = pb.Mutation(key=key, value=value or b"", op=op, target=target).SerializeToString()
+    return Mutation(key, b"\x0a" + varint(len(body)) + body, target)
+
+
+def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
+    try:
+        transaction = pb.Transaction.FromString(payload)
+    except DecodeError as error:
+        raise Malformed(f"{len(payload)} bytes are not a transaction: {error}") from error
+    changes: list[tuple[bytes, bytes | None]] = []
+    for mutation in transaction.mutations:
+        if mutation.op == pb.PUT:
+            changes.append((mutation.key, mutation.value))
+        elif mutation.op == pb.DELETE:
+            changes.append((mutation.key, None))
+        else:
+            raise Malformed(f"a mutation has operation {mutation.op}, which this version does not know")
+    return changes
+
+
+def encode_control(record: Record) -> bytes:
+    """The payload of a CONTROL entry."""
+    match record:
+        case Takeover(group, player):
+            control = pb.Control(takeover=pb.Takeover(group=group, player=player))
+        case TargetAdded(target, at, address):
+            control = pb.Control(target_added=pb.TargetAdded(target=target, at=at, address=address))
+        case TargetRemoved(target):
+            control = pb.Control(target_removed=pb.TargetRemoved(target=target))
+        case MapChanged(shard_map):
+            control = pb.Control(map_changed=pb.MapChanged(map=_encode_map(shard_map)))
+        case Quarantined(target, index, reason):
+            control = pb.Control(quarantined=pb.Quarantined(target=target, index=index, reason=reason))
+    return control.SerializeToString()
+
+
+def decode_control(payload: bytes) -> Record:
+    """The record in the payload of a CONTROL entry.
+
+    An unknown record is refused, not skipped: it is a decision that every player must follow at its position.
+    """
+    try:
+        control = pb.Control.FromString(payload)
+    except DecodeError as error:
+        raise Malformed(f"{len(payload)} bytes are not a control record: {error}") from error
+    kind = control.WhichOneof("record")
+    if kind == "takeover":
+        return Takeover(control.takeover.group, control.takeover.player)
+    if kind == "target_added":
+        added = control.target_added
+        return TargetAdded(added.target, added.at, added.address)
+    if kind == "target_removed":
+        return TargetRemoved(control.target_removed.target)
+    if kind == "map_changed":
+        return MapChanged(_decode_map(control.map_changed.map))
+    if kind == "quarantined":
+        quarantined = control.quarantined
+        return Quarantined(quarantined.target, quarantined.index, quarantined.reason)
+    raise Malformed(f"a control record holds {kind or 'nothing'}, which this version does not know; upgrade the player")
+
+
+def _encode_map(shard_map: ShardMap) -> pb.ShardMap:
+    match shard_map:
+        case HashMap(targets):
+            return pb.ShardMap(hash=pb.HashMap(targets=targets))
+        case RangeMap(bounds, targets):
+            return pb.ShardMap(range=pb.RangeMap(bounds=bounds, targets=targets))
+        case ExplicitMap():
+            return pb.ShardMap(explicit=pb.ExplicitMap())
+
+
+def _decode_map(shard_map: pb.ShardMap) -> ShardMap:
+    kind = shard_map.WhichOneof("kind")
+    if kind == "hash":
+        return HashMap(tuple(shard_map.hash.targets))
+    if kind == "range":
+        return RangeMap(tuple(shard_map.range.bounds), tuple(shard_map.range.targets))
+    if kind == "explicit":
+        return ExplicitMap()
+    raise Malformed("a shard map has no kind that this version knows; upgrade the player")
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at ``position`` and the position behind it."""
+    value = shift = 0
+    while position < len(data) and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise Malformed(f"a length ends or is too long at byte {position}")
+
+
+def _mutation(payload: bytes, start: int, body: int, end: int) -> Mutation:
+    try:
+        mutation = pb.Mutation.FromString(payload[body:end])
+    except DecodeError as error:
+        raise Malformed(f"the mutation at byte {start} of a transaction cannot be read: {error}") from error
+    return Mutation(mutation.key, payload[start:end], mutation.target)

@@ -1,0 +1,153 @@
+"""Joined bytes are what the generated code would write, and bad bytes are a clear error."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logplayer.core.entry import (
+    ExplicitMap,
+    HashMap,
+    MapChanged,
+    Message,
+    Quarantined,
+    RangeMap,
+    Record,
+    Refusal,
+    Session,
+    Takeover,
+    TargetAdded,
+    TargetRemoved,
+)
+from logplayer.core.fence import Batch, Position, Refused
+from logplayer.errors import Malformed
+from logplayer.wire import codec
+from logplayer.wire.logplayer.v1 import entry_pb2, target_pb2
+
+u64 = st.integers(0, 2**64 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+names = st.lists(text, max_size=4).map(tuple)
+messages = st.builds(Message, u64, st.binary(max_size=300), st.booleans())
+batches = st.builds(Batch, u64, u64, st.lists(messages, max_size=8).map(tuple))
+positions = st.builds(Position, u64, st.builds(Session, u64, u64), st.integers(0, 2**128 - 1), text)
+mutations = st.builds(codec.encode_mutation, st.binary(max_size=20), st.none() | st.binary(max_size=200), text)
+maps = (
+    st.builds(HashMap, names)
+    | st.builds(RangeMap, st.lists(st.binary(max_size=5), max_size=4).map(tuple), names)
+    | st.just(ExplicitMap())
+)
+records: st.SearchStrategy[Record] = (
+    st.builds(Takeover, text, text)
+    | st.builds(TargetAdded, text, u64, text)
+    | st.builds(TargetRemoved, text)
+    | st.builds(MapChanged, maps)
+    | st.builds(Quarantined, text, u64, text)
+)
+
+
+def joined(batch: Batch) -> bytes:
+    return codec.encode_batch(batch.prev, batch.to, [codec.encode_delivery(*message) for message in batch.messages])
+
+
+@given(batches)
+def test_joined_bytes_parse_to_what_the_generated_code_would_send(batch: Batch) -> None:
+    plain = target_pb2.ToTarget()
+    plain.batch.prev, plain.batch.to = batch.prev, batch.to
+    for message in batch.messages:
+        plain.batch.deliveries.add(index=message.index, payload=message.payload, quarantine=message.quarantine)
+    assert target_pb2.ToTarget.FromString(joined(batch)) == plain
+    plain.batch.SetInParent()  # An empty batch is still a batch.
+    assert codec.decode_to_target(plain.SerializeToString()) == batch
+
+
+@given(batches)
+def test_batches_round_trip(batch: Batch) -> None:
+    assert codec.decode_to_target(joined(batch)) == batch
+
+
+@given(text, text, u64, u64)
+def test_open_auth_and_questions_round_trip(target: str, log_id: str, epoch: int, term: int) -> None:
+    opening = codec.Open(target, log_id, Session(epoch, term))
+    assert codec.decode_to_target(codec.encode_open(*opening)) == opening
+    assert codec.decode_to_target(codec.encode_auth(target)) == codec.Auth(target)
+    ask = codec.AskPosition(target, epoch)
+    assert codec.decode_to_target(codec.encode_ask(ask)) == ask
+    assert codec.decode_to_target(codec.PROBE) == codec.Probe()
+
+
+@given(positions, text)
+def test_answers_round_trip(position: Position, name: str) -> None:
+    assert codec.decode_to_player(codec.encode_opened(position)) == codec.Opened(position.index, position.digest)
+    assert codec.decode_to_player(codec.encode_ack(position)) == codec.Ack(position.index, position.digest)
+    assert codec.decode_to_player(codec.encode_position_answer(name, position)) == position
+    assert codec.decode_position(codec.encode_position(name, position)) == position
+    assert codec.decode_to_player(codec.encode_failed(1, name)) == codec.Failed(1, name)
+
+
+@given(st.sampled_from(Refusal), text, u64, u64)
+def test_refusals_round_trip(reason: Refusal, detail: str, index: int, epoch: int) -> None:
+    refused = Refused(reason, detail, index, epoch)
+    assert codec.decode_to_player(codec.encode_refused(refused)) == refused
+
+
+def test_refusal_numbers_are_those_of_the_proto() -> None:
+    reasons = {name: value for name, value in target_pb2.Reason.items() if value}
+    assert reasons == {refusal.name: refusal.value for refusal in Refusal}
+
+
+@given(st.lists(mutations, max_size=8), st.data())
+def test_a_split_transaction_joins_to_any_part_of_it(changes: list[codec.Mutation], data: st.DataObject) -> None:
+    payload = b"".join(mutation.encoded for mutation in changes)
+    assert codec.split_transaction(payload) == tuple(changes)
+    chosen = [mutation for mutation in changes if data.draw(st.booleans())]
+    part = entry_pb2.Transaction.FromString(b"".join(mutation.encoded for mutation in chosen))
+    assert [(m.key, m.target) for m in part.mutations] == [(m.key, m.target) for m in chosen]
+
+
+@given(records)
+def test_control_records_round_trip(record: Record) -> None:
+    assert codec.decode_control(codec.encode_control(record)) == record
+
+
+@given(st.binary(max_size=60))
+def test_bytes_from_anywhere_are_understood_or_malformed(data: bytes) -> None:
+    for decode in (
+        codec.decode_to_target,
+        codec.decode_to_player,
+        codec.decode_position,
+        codec.decode_control,
+        codec.decode_transaction,
+        codec.split_transaction,
+    ):
+        with contextlib.suppress(Malformed):
+            decode(data)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (b"\x12\x01x", "byte 0 of a transaction does not start a mutation"),
+        (b"\x0a\x05ab", "ends inside the mutation at byte 0"),
+        (b"\x0a", "a length ends"),
+        (b"\x0a\x02\x0a\x7f", "the mutation at byte 0 of a transaction cannot be read"),
+    ],
+)
+def test_a_broken_transaction_says_where(payload: bytes, told: str) -> None:
+    with pytest.raises(Malformed, match=told):
+        codec.split_transaction(payload)
+
+
+def test_an_unknown_decision_is_refused_not_skipped() -> None:
+    snapshot = entry_pb2.Control(snapshot=entry_pb2.Snapshot()).SerializeToString()
+    for payload in (b"", snapshot, entry_pb2.Control(map_changed=entry_pb2.MapChanged()).SerializeToString()):
+        with pytest.raises(Malformed, match="upgrade the player"):
+            codec.decode_control(payload)
+
+
+def test_an_unknown_operation_is_refused_not_taken_for_a_put() -> None:
+    payload = b"\x0a\x02\x18\x07"  # A mutation whose op is 7.
+    with pytest.raises(Malformed, match="operation 7"):
+        codec.decode_transaction(payload)
