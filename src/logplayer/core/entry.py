@@ -29,19 +29,13 @@ class Mutation(NamedTuple):
     target: str = ""  # An explicit destination; empty: the shard map decides by key.
 
 
-class Message(NamedTuple):
-    """What one target gets of one entry: its mutations, encoded once."""
+@dataclass(slots=True)
+class Message:
+    """What one target gets of one entry: its mutations, encoded once. Made once per delivery, never changed."""
 
     index: int
     payload: bytes
     quarantine: bool = False  # The target keeps it aside instead of applying it.
-
-
-class Poison(NamedTuple):
-    """An entry that a target's store refuses for good."""
-
-    index: int
-    reason: str
 
 
 # --- Control records: decisions that every player must see at the same position of the log. ---------------
@@ -57,10 +51,15 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class TargetAdded:
-    """From this record on ``target`` is a member; it holds the trim point at ``at`` until it reports its own index."""
+    """From this record on ``target`` is a member, and holds the trim point at ``at`` until it reports its own index.
+
+    ``at`` is where its content begins to be the player's duty: everything up to there must be in it before it opens.
+    None stands for the record's own index, which no trim can have passed. An explicit index may already be trimmed;
+    then the target is told to re-seed.
+    """
 
     target: str
-    at: int
+    at: int | None = None
     address: str = ""
 
 
@@ -93,7 +92,7 @@ Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined
 class Entry(NamedTuple):
     """One entry of the log: a transaction's mutations, or a control record."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     mutations: tuple[Mutation, ...] = ()
     record: Record | None = None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from logplayer.core import digest as digests
 from logplayer.core.entry import Message, Refusal, Session
@@ -31,8 +32,7 @@ class Position:
     log_id: str = ""  # The log that filled this store; empty until the first Open.
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Covers the log range ``(prev, to]``; ``messages`` are the entries of that range for this target."""
 
     prev: int

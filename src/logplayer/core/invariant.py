@@ -9,11 +9,12 @@ QueueHoldsCoverage           what is queued rises strictly and lies in (sent, co
 LiveCoversMain               a LIVE target's coverage is at least the main stream's index
 MemoryBound                  queued and in-flight entries and bytes stay within their limits
 BatchCoversItsEntries        prev < first index, indexes rise, last index <= to
-AckWithinSent                a target acks only what was sent to it, and never goes back in a session
 MainRises                    the main stream's entries arrive in strictly rising order
 TrimSafe                     the log is trimmed only up to what every registered target has durably
 OneWriter                    a batch is handed to a stream only when the stream is ready for it
 ============================ =========================================================================
+
+What a *peer* does wrong is not an invariant: a target that acks what was never sent loses its session and nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ NAMES = frozenset(
         "LiveCoversMain",
         "MemoryBound",
         "BatchCoversItsEntries",
-        "AckWithinSent",
         "MainRises",
         "TrimSafe",
         "OneWriter",

@@ -1,0 +1,41 @@
+"""What the log has decided so far: members, shard maps, quarantined entries. Control records change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from logplayer.core.entry import Entry, MapChanged, Quarantined, ShardMap, TargetAdded, TargetRemoved
+from logplayer.core.route import Owner, Router
+
+
+@dataclass(slots=True)
+class Control:
+    """The decisions of all control records up to ``through``."""
+
+    router: Router
+    members: dict[str, TargetAdded] = field(default_factory=dict)  # Invariant: ``at`` is never None here.
+    quarantined: dict[str, set[int]] = field(default_factory=dict)
+    through: int = 0  # Records up to here are in; a record read again changes nothing.
+
+    @classmethod
+    def start(cls, first_map: ShardMap | Owner, targets: tuple[str, ...] = ()) -> Control:
+        """The decisions of an empty log: a first map, and members from index 0 on."""
+        return cls(Router(first_map), {name: TargetAdded(name, 0) for name in targets})
+
+    def decide(self, entry: Entry) -> bool:
+        """Take in the entry's record. Returns whether it was new."""
+        if entry.index <= self.through:
+            return False  # Already in the state that this player started with.
+        self.through = entry.index
+        record = entry.record
+        if isinstance(record, TargetAdded):
+            at = entry.index if record.at is None else record.at
+            self.members[record.target] = replace(record, at=at)
+        elif isinstance(record, TargetRemoved):
+            self.members.pop(record.target, None)
+            self.quarantined.pop(record.target, None)
+        elif isinstance(record, MapChanged):
+            self.router.change(entry.index, record.map)
+        elif isinstance(record, Quarantined):
+            self.quarantined.setdefault(record.target, set()).add(record.index)
+        return True

@@ -1,0 +1,93 @@
+"""The router: the mutations of an entry become one message per target, by the shard map in force at its index.
+
+Routing is by position, not by time: a map record at index k is in force for indexes > k, so that a catch-up reader
+that is far behind routes an old entry exactly as the main stream did.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+from zlib import crc32
+
+from logplayer.core.entry import Entry, ExplicitMap, HashMap, RangeMap, ShardMap
+from logplayer.errors import ConfigError
+
+Owner = Callable[[bytes], str]  # key -> target; "" means that the key has no owner. It must be a pure function.
+
+
+def owner_of(shard_map: ShardMap) -> Owner:
+    """The function that a shard map stands for."""
+    if isinstance(shard_map, ExplicitMap):
+        return _nobody
+    targets = shard_map.targets
+    if not targets:
+        raise ConfigError("a shard map needs at least one target")
+    if isinstance(shard_map, HashMap):
+        count = len(targets)
+        return lambda key: targets[crc32(key) % count]
+    bounds = shard_map.bounds
+    if len(bounds) != len(targets) - 1 or any(low >= high for low, high in pairwise(bounds)):
+        raise ConfigError(
+            f"a range map of {len(targets)} targets needs {len(targets) - 1} rising bounds, it has {len(bounds)}: "
+            "sort the bounds and give one less than there are targets"
+        )
+    return lambda key: targets[bisect_right(bounds, key)]
+
+
+def _nobody(key: bytes) -> str:
+    return ""
+
+
+class Router:
+    """All shard maps that are still needed, each with the index behind which it is in force."""
+
+    __slots__ = ("_after", "_maps", "_newest", "_owners")
+
+    def __init__(self, first: ShardMap | Owner) -> None:
+        self._maps: list[ShardMap | None] = []
+        self._after: list[int] = []  # Invariant: rises strictly; the first is 0.
+        self._owners: list[Owner] = []
+        self._newest = 0
+        self._add(0, first)
+
+    def change(self, after: int, shard_map: ShardMap) -> None:
+        """Entries with indexes > ``after`` are routed by ``shard_map``. A repeated record changes nothing."""
+        if after > self._newest:
+            self._add(after, shard_map)
+
+    def versions(self) -> list[tuple[int, ShardMap | None]]:
+        """(after, map) of each version; None stands for a user's function, which no record can carry."""
+        return list(zip(self._after, self._maps, strict=True))
+
+    def split(self, entry: Entry) -> dict[str, bytes]:
+        """The payload for each target of the entry, in the order in which the entry names them."""
+        owner = self._owners[-1] if entry.index > self._newest else self._owner_at(entry.index)
+        parts: dict[str, list[bytes]] = {}
+        for key, encoded, explicit in entry.mutations:
+            target = explicit or owner(key)
+            if target in parts:
+                parts[target].append(encoded)
+            elif target:
+                parts[target] = [encoded]
+        return {target: pieces[0] if len(pieces) == 1 else b"".join(pieces) for target, pieces in parts.items()}
+
+    def part(self, entry: Entry, target: str) -> bytes | None:
+        """The payload for one target, or None if the entry is not for it."""
+        owner = self._owner_at(entry.index)
+        pieces = [encoded for key, encoded, explicit in entry.mutations if (explicit or owner(key)) == target]
+        return b"".join(pieces) if pieces else None
+
+    def _owner_at(self, index: int) -> Owner:
+        return self._owners[bisect_left(self._after, index, lo=1) - 1]
+
+    def _add(self, after: int, first: ShardMap | Owner) -> None:
+        if isinstance(first, (HashMap, RangeMap, ExplicitMap)):
+            self._maps.append(first)
+            self._owners.append(owner_of(first))
+        else:
+            self._maps.append(None)
+            self._owners.append(first)
+        self._after.append(after)
+        self._newest = after
