@@ -1,0 +1,140 @@
+"""The bytes of a record, the same on the disk, on the wire and in memory.
+
+A record is an encoded ``logplayer.v1.Record`` whose fields stand in the order of their numbers, so ``crc`` is last::
+
+    ┌───────────────┬──────────────────────────────────────────────────────────┬───────────────┐
+    │ 0A  length    │ index kind producer sequence committed_at_us payload     │ 3D  crc (4)   │
+    └───────────────┴──────────────────────────────────────────────────────────┴───────────────┘
+      frame prefix    what the CRC-32 covers                                     little endian
+
+Frames joined are a valid ``ReadReply``: a chunk read from the disk goes out on the wire as it is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from logplayer.errors import CorruptEntry
+from logplayer.log.protocol import Kind, NewEntry, Record
+from logplayer.wire.logplayer.v1 import log_pb2
+
+FRAME_TAG = 0x0A
+CRC_TAG = b"\x3d"
+CRC_BYTES = 5  # The tag and four bytes.
+KINDS = (Kind.DATA, Kind.CONTROL)
+
+
+def varint(value: int) -> bytes:
+    """Encode an unsigned integer as protobuf does."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The integer at ``at`` and the position behind it; IndexError or ValueError when there is none."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint is longer than 64 bits")
+
+
+def encode(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
+    """One record in parts, to be joined; the payload is not copied."""
+    producer = entry.producer.encode()
+    head = [b"\x08", varint(index)]
+    if entry.kind:
+        head += (b"\x10", varint(entry.kind))
+    head += (b"\x1a", varint(len(producer)), producer, b"\x20", varint(entry.sequence))
+    head += (b"\x28", varint(committed_at_us))
+    if entry.payload:
+        head += (b"\x32", varint(len(entry.payload)))
+    start = b"".join(head)
+    crc = zlib.crc32(entry.payload, zlib.crc32(start))
+    return [start, entry.payload, CRC_TAG, crc.to_bytes(4, "little")]
+
+
+def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
+    """One record with its frame prefix, in parts."""
+    parts = encode(index, entry, committed_at_us)
+    return [b"\x0a", varint(len(parts[0]) + len(parts[1]) + CRC_BYTES), *parts]
+
+
+def decode(body: bytes | memoryview, index: int) -> Record:
+    """Check and decode the record that should have ``index``."""
+    if len(body) < CRC_BYTES or zlib.crc32(body[:-CRC_BYTES]) != int.from_bytes(body[-4:], "little"):
+        raise corrupt(index, "its checksum does not match")
+    return _parse(bytes(body), index)
+
+
+def _parse(body: bytes, index: int) -> Record:
+    """Fields of a record whose checksum was found right."""
+    m = log_pb2.Record.FromString(body)
+    if m.index != index:
+        raise corrupt(index, f"entry {m.index} stands in its place")
+    return Record(index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.crc)
+
+
+def corrupt(index: int, why: str) -> CorruptEntry:
+    """The error that names a damaged entry."""
+    return CorruptEntry(
+        f"entry {index} is damaged: {why}. It is not served; restore it from a replica, a backup or the producer", index
+    )
+
+
+def spans(data: bytes | memoryview, first: int, low: int = 0, high: int = 2**63) -> Iterator[tuple[int, int, int, int]]:
+    """(index, frame start, record start, end) of each record of ``[low, high]`` in gapless frames from ``first`` on.
+
+    Raises ``CorruptEntry`` for the first record of the range whose frame or checksum is wrong.
+    """
+    view = memoryview(data)
+    at, index, stop = 0, first, len(view)
+    while at < stop and index <= high:
+        try:
+            if view[at] != FRAME_TAG:
+                raise ValueError("no frame starts here")
+            length, start = read_varint(view, at + 1)
+            end = start + length
+            if length < CRC_BYTES or end > stop:
+                raise ValueError("its frame is cut short")
+            crc = int.from_bytes(view[end - 4 : end], "little")
+        except (IndexError, ValueError) as error:
+            raise corrupt(max(index, low), str(error)) from None
+        if index >= low:
+            if zlib.crc32(view[start : end - CRC_BYTES]) != crc:
+                raise corrupt(index, "its checksum does not match")
+            yield index, at, start, end
+        at, index = end, index + 1
+
+
+def decode_frames(data: bytes | memoryview, first: int, low: int, high: int) -> Iterator[Record]:
+    """Records of ``[low, high]`` among gapless frames that start at ``first``."""
+    view = memoryview(data)
+    for index, _, start, end in spans(view, first, low, high):
+        yield _parse(bytes(view[start:end]), index)
+
+
+def decode_reply(data: bytes, after: int) -> Iterator[Record]:
+    """Records of a ``ReadReply`` as another process sent it; indexes rise above ``after`` and may have gaps.
+
+    A damaged record is named by the index it must have if the log has no gaps, the best that can be known.
+    """
+    view = memoryview(data)
+    for _, _, start, end in spans(view, after + 1):
+        m = log_pb2.Record.FromString(bytes(view[start:end]))
+        if m.index <= after:
+            raise corrupt(after + 1, f"entry {m.index} stands in its place")
+        after = m.index
+        yield Record(m.index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.crc)

@@ -1,0 +1,85 @@
+"""Reads the segments of a file log, in whatever process. Blocking: the file log calls it in threads."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from bisect import bisect_right
+
+from logplayer.errors import LogFormatError, Trimmed
+from logplayer.log import segment
+from logplayer.log.directory import Directory
+from logplayer.log.frame import corrupt
+from logplayer.log.protocol import Info
+from logplayer.log.segment import Chunk
+
+
+class SegmentReader:
+    """A position-free reader: it keeps the segment open that it read last. Not for two threads at once."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._first = 0
+        self._db: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._first = 0
+
+    def chunks(self, at: int, bytes_max: int) -> list[Chunk]:
+        """Chunks from the one with index ``at`` on; empty if ``at`` is not there yet.
+
+        Raises ``Trimmed`` when the segment is gone. A segment that a newer one follows is complete, so an entry
+        that is missing from it is damage and not the future.
+        """
+        firsts = self._directory.segments()
+        nth = bisect_right(firsts, at) - 1
+        if nth < 0:
+            raise self._trimmed(at)
+        sealed = nth + 1 < len(firsts)
+        try:
+            found = segment.read_chunks(self._open(firsts[nth]), at, bytes_max)
+        except sqlite3.OperationalError:
+            self.close()
+            if firsts[nth] not in self._directory.segments():
+                raise self._trimmed(at) from None  # It was deleted under our hands.
+            raise
+        if sealed and not found:
+            raise corrupt(at, "it is missing from its segment")
+        return found
+
+    def _open(self, first: int) -> sqlite3.Connection:
+        if self._db is None or self._first != first:
+            self.close()
+            self._db, self._first = segment.connect(self._directory.segment(first)), first
+        return self._db
+
+    def info(self) -> Info:
+        """Where the log stands, from the newest segment."""
+        while True:
+            firsts = self._directory.segments()
+            if not firsts:
+                raise LogFormatError(f"there is no log at {self._directory.path}")
+            try:
+                db = self._open(firsts[-1])
+                start, trim = segment.read_start(db), segment.read_trim(db)
+                last, control = segment.read_tail(db)
+            except sqlite3.OperationalError:
+                self.close()
+                if firsts == self._directory.segments():
+                    raise
+                continue  # A newer segment took its place meanwhile.
+            return Info(start.log_id, trim, last, control, self._directory.bytes_on_disk())
+
+    def _trimmed(self, at: int) -> Trimmed:
+        first = at + 1
+        with contextlib.suppress(LogFormatError):
+            first = self.info().first
+        return trimmed(at, first)
+
+
+def trimmed(at: int, first: int) -> Trimmed:
+    """The one wording for an index that is gone."""
+    return Trimmed(f"entry {at} was trimmed; the first one that can be read is {first}", first)

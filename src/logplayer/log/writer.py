@@ -1,0 +1,314 @@
+"""The one thread that writes a file log: it commits all appends that wait as one group.
+
+The steps of a commit, and what a crash leaves (docs/log.md draws them): plan the indexes in memory; write the rows;
+COMMIT, which syncs and is the commit point; tell the readers and the producers. Before the commit point nothing has
+happened, after it the entries are there and a retry of the same sequence gets the same index.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import sqlite3
+import threading
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from logplayer.errors import LogError, LogFull, LogUnavailable
+from logplayer.log import segment
+from logplayer.log.checkpoint import Checkpointer
+from logplayer.log.crashpoint import crashpoint
+from logplayer.log.directory import Directory
+from logplayer.log.frame import encode_frame
+from logplayer.log.protocol import BadRequest, Kind, NewEntry
+from logplayer.log.segment import Chunk, Start
+from logplayer.log.sequences import Plan, Producers, runs_of
+
+GROUP_COMMIT_BYTES_MAX = 4 * 1024 * 1024
+CHUNK_BYTES_MAX = 1024 * 1024  # Bounds what a reader takes into memory at once.
+SEGMENT_BYTES = 64 * 1024 * 1024
+SEGMENT_COUNT_MAX = 200_000  # Bounds the headers to be read when the log opens.
+
+
+class Request(NamedTuple):
+    """One call that waits: a group to append, or, when ``trim`` is set, a trim. ``token`` is the caller's."""
+
+    entries: Sequence[NewEntry]
+    trim: int | None
+    token: object
+
+
+class Outcome(NamedTuple):
+    """The answer to one request: the indexes, or the error."""
+
+    token: object
+    indexes: list[int]
+    error: LogError | None
+
+
+class Standing(NamedTuple):
+    """Where the log stands after a commit."""
+
+    first: int
+    last: int
+    control: int
+
+
+Tell = Callable[[list[Outcome], list[Chunk], Standing], None]
+
+
+class Writer:
+    """Owns the newest segment. ``open`` in any thread, then everything else happens in the writer's own thread."""
+
+    def __init__(self, directory: Directory, tell: Tell, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.directory = directory
+        self.log_id = ""
+        self._tell = tell
+        self._segment_bytes_max = segment_bytes
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._held: Request | None = None
+        self._checkpointer = Checkpointer()
+        self._thread = threading.Thread(target=self._run, name="logplayer-log-writer", daemon=True)
+        self._broken: str | None = None
+        self._db: sqlite3.Connection | None = None
+
+    def open(self) -> Standing:
+        """Lock, recover and start. A crash at any earlier moment needs no more than this."""
+        self.directory.check()
+        self.directory.lock()
+        try:
+            self.directory.clean()
+            if not self.directory.segments():
+                start = Start(uuid.uuid4().hex, 1, 0, 1, {})
+                segment.create(self.directory.segment(1), start)
+            self._load()
+            self._forget_trimmed()
+        except BaseException:
+            self._close_db()
+            self.directory.unlock()
+            raise
+        self._checkpointer.start()
+        self._thread.start()
+        return self._standing()
+
+    def submit(self, request: Request) -> None:
+        self._requests.put(request)
+
+    def close(self) -> None:
+        """Commit what waits, then stop. Blocks; call it outside the event loop."""
+        self._requests.put(None)
+        self._thread.join()
+        self._checkpointer.stop()
+        self._close_db()
+        self.directory.unlock()
+
+    def _standing(self) -> Standing:
+        return Standing(self._trim, self._next - 1, self._control)
+
+    def _close_db(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _load(self) -> None:
+        """Read the state from the newest segment: its start, plus its headers."""
+        self._close_db()
+        firsts = self.directory.segments()
+        self._segment_first = firsts[-1]
+        self._db = db = segment.connect(self.directory.segment(firsts[-1]), write=True)
+        start = segment.read_start(db)
+        self.log_id, self._control, self._next = start.log_id, start.control, start.first
+        self._trim = segment.read_trim(db)
+        self._producers = Producers()
+        self._producers.newest.update(start.newest)
+        for first, count, control, runs in segment.headers(db):
+            for run in runs:
+                self._producers.learn(run)
+            self._control, self._next = control, first + count
+        self._bytes = db.execute("SELECT coalesce(sum(length(data)), 0) FROM chunks").fetchone()[0]
+
+    def _run(self) -> None:
+        while True:
+            requests = self._take()
+            if requests is None:
+                return
+            if requests[0].trim is not None:
+                self._answer_trim(requests[0])
+            else:
+                self._answer_appends(requests)
+
+    def _take(self) -> list[Request] | None:
+        """All appends that wait, up to a limit; or one trim; or None at the end."""
+        request = self._held or self._requests.get()
+        self._held = None
+        if request is None:
+            return None
+        taken = [request]
+        if request.trim is not None:
+            return taken
+        room = GROUP_COMMIT_BYTES_MAX - sum(len(entry.payload) for entry in request.entries)
+        while room > 0 and not self._requests.empty():
+            request = self._requests.get()
+            if request is None:
+                self._requests.put(None)
+                break
+            if request.trim is not None:
+                self._held = request
+                break
+            taken.append(request)
+            room -= sum(len(entry.payload) for entry in request.entries)
+        return taken
+
+    def _answer_appends(self, requests: list[Request]) -> None:
+        outcomes: list[Outcome] = []
+        chunks: list[Chunk] = []
+        try:
+            self._refuse_if_broken()
+            if self._bytes >= self._segment_bytes_max or self._next - self._segment_first >= SEGMENT_COUNT_MAX:
+                self._rotate()
+            new = self._plan(requests, outcomes)
+            if new:
+                chunks = self._encode(new)
+                crashpoint("before-begin")
+                assert self._db is not None
+                segment.insert(self._db, chunks)
+                crashpoint("committed")
+                self._bytes += sum(len(chunk.data) for chunk in chunks)
+                self._control, self._next = chunks[-1].control, chunks[-1].last + 1
+        except (sqlite3.Error, OSError, LogError) as error:
+            trouble = self._recover(error)
+            self._tell([Outcome(request.token, [], trouble) for request in requests], [], self._standing())
+            return
+        self._tell(outcomes, chunks, self._standing())
+        crashpoint("answered")
+        if chunks:
+            self._checkpointer.wrote(self.directory.segment(self._segment_first), chunks)
+
+    def _plan(self, requests: list[Request], outcomes: list[Outcome]) -> list[tuple[int, NewEntry]]:
+        new: list[tuple[int, NewEntry]] = []
+        for request in requests:
+            try:
+                plan: Plan = self._producers.plan(request.entries, self._next + len(new), self._look_up)
+            except LogError as error:
+                outcomes.append(Outcome(request.token, [], error))
+                continue
+            new += plan.new
+            outcomes.append(Outcome(request.token, plan.indexes, None))
+        return new
+
+    def _encode(self, new: list[tuple[int, NewEntry]]) -> list[Chunk]:
+        """Frames of all new entries, in chunks."""
+        now_us = time.time_ns() // 1000
+        chunks: list[Chunk] = []
+        parts: list[bytes] = []
+        since, room, control = 0, CHUNK_BYTES_MAX, self._control
+        for nth, (index, entry) in enumerate(new):
+            parts += encode_frame(index, entry, now_us)
+            room -= len(entry.payload)
+            if entry.kind == Kind.CONTROL:
+                control = index
+            if room <= 0 or nth == len(new) - 1:
+                members = new[since : nth + 1]
+                chunks.append(Chunk(members[0][0], len(members), control, runs_of(members), b"".join(parts)))
+                parts, since, room = [], nth + 1, CHUNK_BYTES_MAX
+        return chunks
+
+    def _look_up(self, producer: str, sequence: int) -> int:
+        """The first index of an old sequence: from the headers of its segment, or from the history."""
+        firsts = self.directory.segments()
+
+        def newest_at_start(first: int) -> int:
+            db = segment.connect(self.directory.segment(first))
+            try:
+                return segment.read_start(db).newest.get(producer, 0)
+            finally:
+                db.close()
+
+        nth = bisect_left(firsts, sequence, key=newest_at_start) - 1
+        if nth >= 0:
+            db = segment.connect(self.directory.segment(firsts[nth]))
+            try:
+                for _, _, _, runs in segment.headers(db):
+                    for run in runs:
+                        if run.producer == producer and run.sequence <= sequence < run.sequence + run.count:
+                            return run.index + sequence - run.sequence
+            finally:
+                db.close()
+        index = self.directory.trimmed_index(producer, sequence)
+        if index is None:
+            raise LogError(
+                f"the index of sequence {sequence} of producer {producer!r} is in neither a segment nor history.db "
+                f"of {self.directory.path}; restore history.db from a backup"
+            )
+        return index
+
+    def _rotate(self) -> None:
+        """Start a new segment at the next index; the old one is never written again."""
+        start = Start(self.log_id, self._next, self._control, self._trim, dict(self._producers.newest))
+        segment.create(self.directory.segment(self._next), start)
+        assert self._db is not None
+        self._checkpointer.seal(self.directory.segment(self._segment_first), self._db)
+        self._db = segment.connect(self.directory.segment(self._next), write=True)
+        self._segment_first, self._bytes = self._next, 0
+
+    def _answer_trim(self, request: Request) -> None:
+        error: LogError | None = None
+        try:
+            self._refuse_if_broken()
+            assert request.trim is not None
+            self._do_trim(request.trim)
+        except BadRequest as refused:
+            error = refused
+        except (sqlite3.Error, OSError, LogError) as trouble:
+            error = self._recover(trouble)
+        self._tell([Outcome(request.token, [], error)], [], self._standing())
+
+    def _do_trim(self, up_to: int) -> None:
+        if up_to >= self._next:
+            raise BadRequest(f"cannot trim up to {up_to}: the newest entry is {self._next - 1}")
+        if up_to < self._trim:
+            return  # Already gone.
+        assert self._db is not None
+        segment.write_trim(self._db, up_to + 1)
+        crashpoint("trim-marked")
+        self._trim = up_to + 1
+        if up_to == self._next - 1 and self._segment_first < self._next:
+            self._rotate()
+            crashpoint("trim-rotated")
+        self._forget_trimmed()
+
+    def _forget_trimmed(self) -> None:
+        """Delete every segment that lies wholly below the trim point, oldest first."""
+        firsts = self.directory.segments()
+        for first, following in itertools.pairwise(firsts):
+            if following <= self._trim:
+                self._checkpointer.release(self.directory.segment(first))
+                self.directory.forget(first)
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise LogUnavailable(self._broken)
+
+    def _recover(self, error: Exception) -> LogError:
+        """After a failed commit, trust only what is on the disk: forget the memory and read the state again."""
+        if self._broken:
+            return LogUnavailable(self._broken)
+        name = getattr(error, "sqlite_errorname", "")
+        where = self.directory.path
+        if name in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"):
+            # After a failed sync the kernel may call lost pages clean: no later success could be believed.
+            self._broken = f"the disk of {where} failed to sync; check it, then start the log's process again"
+            return LogUnavailable(self._broken)
+        try:
+            self._load()
+        except (sqlite3.Error, OSError, LogError) as worse:
+            self._broken = f"the log at {where} cannot be read after {error}: {worse}; start the log's process again"
+            return LogUnavailable(self._broken)
+        if isinstance(error, LogError):
+            return error
+        if name == "SQLITE_FULL" or getattr(error, "errno", None) in (27, 28, 122):
+            return LogFull(f"no room on the disk of {where}; free some and append again (nothing is lost)")
+        return LogFull(f"cannot write to {where} ({error}); make room or mend the disk and append again")

@@ -1,0 +1,1 @@
+"""Ships to users: simulator, checkers, and conformance kits for targets and logs."""

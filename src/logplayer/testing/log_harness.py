@@ -1,0 +1,155 @@
+"""Harnesses of the log kit for the logs that ship, and the means to hurt them: kills, flipped bits, a full disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from logplayer.log.file import FileLog
+from logplayer.log.protocol import Log
+from logplayer.testing.log_check import Acked, payload
+from logplayer.testing.log_kit import Harness, NotApplicable
+
+TMPFS_BYTES = 24 * 1024 * 1024
+
+
+def parse_acks(lines: list[str]) -> list[Acked]:
+    """Lines of ``log_child``; remarks start with #."""
+    acks = []
+    for line in lines:
+        if line and not line.startswith("#"):
+            producer, sequence, index = line.split()
+            acks.append(Acked(producer, int(sequence), int(index)))
+    return acks
+
+
+class Child:
+    """A ``log_child`` process that runs until it is killed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    @classmethod
+    async def start(cls, address: str, *options: str, newest: dict[str, int] | None = None) -> Child:
+        command = (sys.executable, "-m", "logplayer.testing.log_child", address, *options)
+        process = await asyncio.create_subprocess_exec(
+            *command, "--newest", json.dumps(newest or {}), stdout=asyncio.subprocess.PIPE, limit=1 << 20
+        )
+        return cls(process)
+
+    async def read_acks(self, count: int) -> None:
+        """Wait until it said that ``count`` more entries are acknowledged, or until it ended."""
+        assert self.process.stdout is not None
+        while count > 0 and (line := await self.process.stdout.readline()):
+            self.lines.append(line.decode().strip())
+            count -= not self.lines[-1].startswith("#")
+
+    async def kill(self) -> list[Acked]:
+        """``kill -9``, and everything that it had said by then."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        return await self.wait()
+
+    async def wait(self) -> list[Acked]:
+        assert self.process.stdout is not None
+        rest = (await self.process.stdout.read()).decode()
+        whole, _, _ = rest.rpartition("\n")  # The last line may be half.
+        self.lines += whole.split("\n")
+        await self.process.wait()
+        return parse_acks(self.lines)
+
+
+class SmallDisk:
+    """A tmpfs of a few megabytes, so that a full disk is a real one. Needs root."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(path)], capture_output=True, text=True
+        )
+        if made.returncode:
+            raise NotApplicable(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
+
+    def fill(self, leave_bytes: int = 300_000) -> None:
+        """Take all the room but a little."""
+        room = shutil.disk_usage(self.path).free - leave_bytes
+        with open(self.path / "filler", "wb") as filler:
+            while room > 0:
+                room -= filler.write(bytes(min(room, 1 << 20)))
+
+    def free(self) -> None:
+        (self.path / "filler").unlink()
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", str(self.path)], capture_output=True)
+
+
+def flip_in_files(paths: list[Path], needle: bytes) -> int:
+    """Flip one bit in every stored copy of ``needle``; the number of flips."""
+    flips = 0
+    for path in paths:
+        data = path.read_bytes()
+        at = data.find(needle)
+        while at >= 0:
+            with open(path, "r+b") as file:
+                file.seek(at + len(needle) // 2)
+                byte = file.read(1)[0]
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes((byte ^ 0x10,)))
+            flips += 1
+            at = data.find(needle, at + 1)
+    return flips
+
+
+class FileHarness(Harness):
+    """A file log in this process; the one that is killed is in a child process."""
+
+    def __init__(self, directory: Path, segment_bytes: int = 64 * 1024) -> None:
+        self.directory = directory
+        self._segment_bytes = segment_bytes
+        self._disk: SmallDisk | None = None
+
+    @property
+    def path(self) -> Path:
+        """On the small disk, when the check can have one: it must be there before the log is."""
+        return self.directory / "disk" / "log" if self._disk else self.directory / "log"
+
+    def use_small_disk(self) -> None:
+        self._disk = SmallDisk(self.directory / "disk")
+
+    async def open(self) -> Log:
+        return await FileLog.open(self.path, segment_bytes=self._segment_bytes)
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._disk:
+            self._disk.unmount()
+
+    async def crash_under_load(self, newest: dict[str, int]) -> list[Acked]:
+        size = str(self._segment_bytes)
+        child = await Child.start(f"file://{self.path}", "--segment-bytes", size, newest=newest)
+        await child.read_acks(300)
+        return await child.kill()
+
+    async def flip_bit(self, index: int) -> bool:
+        """``index`` is the sequence too: the check has one producer and file indexes have no gaps."""
+        flips = flip_in_files(sorted(self.path.glob("*.seg*")), payload("p", index, 2000)[900:1000])
+        assert flips, "the stored bytes were not found"
+        return False
+
+    async def fill_disk(self) -> None:
+        if self._disk is None:
+            raise NotApplicable("the log is not on a small disk")
+        self._disk.fill()
+
+    async def free_disk(self) -> None:
+        assert self._disk is not None
+        self._disk.free()

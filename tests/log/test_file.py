@@ -1,0 +1,183 @@
+"""What is particular to the file log: the lock, other processes, other formats, disk space, group commit, damage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from logplayer.errors import CorruptEntry, LogFormatError, LogUnavailable
+from logplayer.log.directory import Directory
+from logplayer.log.file import FileLog
+from logplayer.log.protocol import Locked, NewEntry
+from logplayer.testing.log_check import Watcher, entry
+from logplayer.testing.log_harness import Child, flip_in_files
+from logplayer.testing.log_kit import collect, fill, in_time
+
+
+async def test_a_second_writer_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log")
+    with pytest.raises(Locked, match=f"process {os.getpid()};"):
+        await FileLog.open(tmp_path / "log")
+    await log.close()
+    again = await FileLog.open(tmp_path / "log")
+    await again.close()
+
+
+async def test_another_process_writes_while_this_one_reads(tmp_path: Path) -> None:
+    """Readers follow through new segments and see each entry once."""
+    (await FileLog.open(tmp_path / "log")).directory.unlock()
+    child = await Child.start(f"file://{tmp_path}/log", "--count", "150", "--segment-bytes", "30000")
+    watchers = [Watcher(), Watcher()]
+    log = await FileLog.open(tmp_path / "log", readonly=True)
+
+    async def follow(watcher: Watcher) -> None:
+        async for records in log.read(1):
+            watcher.see(records)
+            if watcher.count == 600:
+                return
+
+    await in_time(asyncio.gather(*(follow(watcher) for watcher in watchers)))
+    acked = await child.wait()
+    for watcher in watchers:
+        watcher.acknowledge(acked)
+        await watcher.catch_up(log)
+    assert len(log.directory.segments()) > 2
+    with pytest.raises(LogUnavailable, match="reading only"):
+        await log.append([entry("x", 1)])
+    await log.close()
+
+
+async def test_trim_gives_the_disk_space_back(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log", segment_bytes=1 << 20)
+    for sequence in range(1, 801):
+        last = (await log.append([NewEntry("p", sequence, os.urandom(10_000))]))[0]
+    before = (await log.info()).bytes
+    await log.trim(last - 100)
+    after = (await log.info()).bytes
+    assert before > 8_000_000
+    assert after < before / 2
+    await log.trim(last)
+    assert (await log.info()).bytes < 500_000
+    await log.close()
+
+
+async def test_waiting_appends_commit_as_one_group(tmp_path: Path) -> None:
+    """A hundred appends that wait need a few commits, not a hundred: entries of one commit have one time."""
+    log = await FileLog.open(tmp_path / "log")
+    await asyncio.gather(*(log.append([entry(f"p{i}", 1)]) for i in range(100)))
+    records = await collect(log, 1, 100)
+    assert len({record.committed_at_us for record in records}) < 20
+    await log.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path.write_text("x"), "is a file"),
+        (lambda path: (path.mkdir(), (path / "notes.txt").write_text("x")), "holds 'notes.txt'"),
+        (lambda path: (path.mkdir(), (path / f"{1:020}.seg").write_text("no database" * 100)), "not a log segment"),
+    ],
+)
+async def test_another_format_is_refused(tmp_path: Path, make, says: str) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "log"
+    make(path)
+    for readonly in (False, True):
+        with pytest.raises(LogFormatError, match=says):
+            await FileLog.open(path, readonly=readonly)
+
+
+async def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log")
+    await fill(log, 1)
+    await log.close()
+    db = sqlite3.connect(Directory(tmp_path / "log").segment(1))
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(LogFormatError, match=r"format 99.*upgrade"):
+        await FileLog.open(tmp_path / "log")
+
+
+async def test_no_log_to_read(tmp_path: Path) -> None:
+    with pytest.raises(LogFormatError, match="no log at"):
+        await FileLog.open(tmp_path / "nowhere", readonly=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+async def test_damage_in_a_group_is_named_and_the_rest_is_served(tmp_path: Path) -> None:
+    """Entries of one commit share a chunk; damage to one does not take the others with it."""
+    log = await FileLog.open(tmp_path / "log")
+    await log.append([entry("p", s, 500) for s in range(1, 21)])
+    await log.close()
+    assert flip_in_files(sorted((tmp_path / "log").glob("*.seg")), entry("p", 8, 500).payload[100:200]) == 1
+    log = await FileLog.open(tmp_path / "log", readonly=True)
+    with pytest.raises(CorruptEntry) as caught:
+        await collect(log, 1, 20)
+    assert caught.value.index == 8
+    assert len(await collect(log, 1, 7)) == 7
+    assert len(await collect(log, 9, 20)) == 12
+    with pytest.raises(CorruptEntry):
+        _ = [frames async for frames in log.read_frames(3, 20)]
+    await log.close()
+
+
+async def test_a_flipped_bit_in_a_header_stops_the_writer(tmp_path: Path) -> None:
+    """Headers decide what is a duplicate, so a log with a damaged one takes no appends."""
+    log = await FileLog.open(tmp_path / "log")
+    await fill(log, 10, producer="somebody-with-a-name")
+    await log.close()
+    path = Directory(tmp_path / "log").segment(1)
+    assert flip_in_files([path], b'[5,1,0,[["somebody-with-a-name"') == 1
+    with pytest.raises(CorruptEntry) as caught:
+        await FileLog.open(tmp_path / "log")
+    assert caught.value.index == 5
+
+
+async def test_a_missing_row_is_damage(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log")
+    await fill(log, 10)
+    await log.close()
+    db = sqlite3.connect(Directory(tmp_path / "log").segment(1))
+    db.execute("DELETE FROM chunks WHERE first = 6")
+    db.commit()
+    db.close()
+    log = await FileLog.open(tmp_path / "log", readonly=True)
+    with pytest.raises(CorruptEntry) as caught:
+        await collect(log, 1, 10)
+    assert caught.value.index == 6
+    await log.close()
+
+
+async def test_old_answers_come_from_the_disk(tmp_path: Path) -> None:
+    """With nothing in memory, an old sequence is found in its segment, also among many segments."""
+    log = await FileLog.open(tmp_path / "log", segment_bytes=5000)
+    indexes = await fill(log, 200)
+    await log.close()
+    log = await FileLog.open(tmp_path / "log", segment_bytes=5000)
+    for sequence in range(1, 201, 13):
+        assert await log.append([entry("p", sequence)]) == [indexes[sequence - 1]]
+    await log.close()
+
+
+async def test_a_cancelled_append_is_in_the_log_all_the_same(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log")
+    task = asyncio.create_task(log.append([entry("p", 1)]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await log.append([entry("p", 1)]) == [1]
+    assert await log.append([entry("p", 2)]) == [2]
+    await log.close()
+
+
+async def test_close_ends_readers(tmp_path: Path) -> None:
+    log = await FileLog.open(tmp_path / "log")
+    reader = asyncio.create_task(collect(log, 1, 5))
+    await asyncio.sleep(0.01)
+    await log.close()
+    with pytest.raises(LogUnavailable, match="closed"):
+        await in_time(reader)
