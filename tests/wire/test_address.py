@@ -23,10 +23,10 @@ def test_good_addresses(text: str, parts: tuple[str, str, int]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    (
+    [
         *("", "127.0.0.1:7001", "http://a:1", "grpc://", "grpc://a", "grpc://a:x", "grpc://a:99999", "grpc://a:0"),
         *("tcp://a:1/path", "tcp://u@a:1", "tcp://[::1:7001", "tcp://:1"),
-    ),
+    ],
 )
 def test_bad_addresses_say_what_to_write(text: str) -> None:
     with pytest.raises(AddressError, match=r"HOST:PORT|port 0"):

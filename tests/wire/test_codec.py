@@ -41,7 +41,7 @@ maps = (
 )
 records: st.SearchStrategy[Record] = (
     st.builds(Takeover, text, text)
-    | st.builds(TargetAdded, text, u64, text)
+    | st.builds(TargetAdded, text, st.none() | u64, text)
     | st.builds(TargetRemoved, text)
     | st.builds(MapChanged, maps)
     | st.builds(Quarantined, text, u64, text)
@@ -49,7 +49,9 @@ records: st.SearchStrategy[Record] = (
 
 
 def joined(batch: Batch) -> bytes:
-    return codec.encode_batch(batch.prev, batch.to, [codec.encode_delivery(*message) for message in batch.messages])
+    return codec.encode_batch(
+        batch.prev, batch.to, [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
+    )
 
 
 @given(batches)

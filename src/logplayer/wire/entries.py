@@ -110,7 +110,7 @@ def decode_control(payload: bytes) -> Record:
         return Takeover(control.takeover.group, control.takeover.player)
     if kind == "target_added":
         added = control.target_added
-        return TargetAdded(added.target, added.at, added.address)
+        return TargetAdded(added.target, added.at if added.HasField("at") else None, added.address)
     if kind == "target_removed":
         return TargetRemoved(control.target_removed.target)
     if kind == "map_changed":

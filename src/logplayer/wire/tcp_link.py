@@ -15,7 +15,8 @@ from logplayer.wire.framing import Deframer, frame
 from logplayer.wire.security import Security, client_context
 from logplayer.wire.transport import Listener
 
-_FAILED = 0x2A  # The first byte of a ToPlayer message that holds Failed: field 5, length-delimited.
+# The first byte of a ToPlayer message that is the last of its stream: field 3 and field 5, length-delimited.
+_REFUSED, _FAILED = 0x1A, 0x2A
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
 
@@ -101,6 +102,8 @@ class TcpLink(asyncio.Protocol):
                 self._failed(message)
                 return
             self._listener.received(message)
+            if message and message[0] == _REFUSED:
+                self._end(None)  # The target waits for this side to close, as its last words might be lost otherwise.
 
     def pause_writing(self) -> None:
         self._paused = True
