@@ -13,6 +13,8 @@ from logplayer.errors import LogPlayerError, UserError
 
 # verb -> module:attribute, in the order in which the help tells the story.
 VERBS = {
+    "log": "logplayer.log.cli:log",
+    "cluster": "logplayer.log.cluster_cli:cluster",
     "sim": "logplayer.testing.sim_cli:sim",
     "spec": "logplayer.testing.spec_cli:spec",
 }
