@@ -1,0 +1,174 @@
+"""One target inside a server: its worker thread, what is durable in it, and who waits for that.
+
+Every change goes through one thread, in order. What the thread commits is durable whether or not the stream that
+asked for it still lives, so the result always comes back here first and the stream hears of it if it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from logplayer.core.entry import Refusal, Session
+from logplayer.core.fence import Batch, Position, Refused, check
+from logplayer.errors import Poison, TargetError
+from logplayer.target.protocol import Change, Rejected, Target
+
+Trace = Callable[[dict[str, object]], None]
+
+
+class Outcome(NamedTuple):
+    """What became of a change: what was committed, and what was refused; a poisoned batch may have both."""
+
+    position: Position | None = None
+    refused: Refused | None = None
+    error: Exception | None = None
+
+
+Then = Callable[[Outcome], None]
+
+
+class Owner(Protocol):
+    """The stream that holds the current session."""
+
+    def fenced(self, by: Session) -> None:
+        """A newer session was accepted: this stream has nothing more to say."""
+
+
+class Host:
+    """See the module. Its methods are called from the event loop; the trace sink is called from the worker thread."""
+
+    def __init__(self, name: str, target: Target, trace: Trace | None = None) -> None:
+        self.name = name
+        self.position = Position()  # Durable, as of the last commit; None of it is a promise about the next.
+        self._target = target
+        self._trace = trace
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"target-{name}")
+        self._loop: asyncio.AbstractEventLoop
+        self._owner: Owner | None = None
+        self._waiting: list[tuple[int, int, asyncio.Future[Position]]] = []  # A heap by index.
+        self._order = itertools.count()
+
+    async def start(self) -> None:
+        """Read the stored position. Raises what the store raises: a target that cannot be read must not start."""
+        self._loop = asyncio.get_running_loop()
+        self.position = await self._loop.run_in_executor(self._thread, self._target.position)
+
+    async def stop(self) -> None:
+        """Finish the commit that runs, then stop the thread and close the store."""
+        await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
+        for _, _, future in self._waiting:
+            future.cancel()
+        close = getattr(self._target, "close", None)
+        if close is not None:
+            close()
+
+    def open(self, session: Session, log_id: str, owner: Owner, then: Then) -> None:
+        """Ask the store to accept a session; from then on ``owner`` is the only stream that may write."""
+
+        def opened(outcome: Outcome) -> None:
+            if outcome.position is not None:
+                before, self._owner = self._owner, owner
+                if before is not None:
+                    before.fenced(session)
+            then(outcome)
+
+        self._submit(lambda: self._open(session, log_id), opened)
+
+    def apply(self, session: Session, batch: Batch, then: Then) -> None:
+        """Ask the store to apply a batch."""
+        self._submit(lambda: self._apply(session, batch), then)
+
+    def release(self, owner: Owner) -> None:
+        """The stream is gone; its session stays the stored one until another opens."""
+        if self._owner is owner:
+            self._owner = None
+
+    def reached(self, index: int) -> asyncio.Future[Position]:
+        """Done once the durable index is at least ``index``; cancel it to stop waiting."""
+        future: asyncio.Future[Position] = self._loop.create_future()
+        if self.position.index >= index:
+            future.set_result(self.position)
+        else:
+            heapq.heappush(self._waiting, (index, next(self._order), future))
+        return future
+
+    # --- In the worker thread ---
+
+    def _open(self, session: Session, log_id: str) -> Outcome:
+        try:
+            position = self._target.apply(Change(session, log_id=log_id))
+        except Rejected as rejected:
+            self._note("refuse", session)
+            return Outcome(refused=rejected.refused)
+        self._note("accept", session, index=position.index)
+        return Outcome(position)
+
+    def _apply(self, session: Session, batch: Batch) -> Outcome:
+        try:
+            position = self._target.apply(Change(session, batch=batch))
+        except Rejected as rejected:
+            self._note("reject", session)
+            return Outcome(refused=rejected.refused)
+        except Poison as poison:
+            return self._apply_before(session, batch, poison)
+        self._note("apply", session, index=position.index)
+        return Outcome(position)
+
+    def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
+        """Apply what precedes a poisoned entry, and refuse the rest.
+
+        The range then ends just before the entry: nothing else of this target lies in between.
+        """
+        if all(message.index != poison.index or message.quarantine for message in batch.messages):
+            raise TargetError(f"the store calls entry {poison.index} poisoned, which is not in {batch[:2]}: {poison}")
+        stored = self._target.position()
+        refused = check(stored, session, batch)
+        if refused is not None:
+            self._note("reject", session)
+            return Outcome(refused=refused)
+        verdict = Refused(Refusal.POISON, str(poison), poison.index, stored.session.epoch)
+        if poison.index - 1 == batch.prev:
+            return Outcome(refused=verdict)
+        before = tuple(message for message in batch.messages if message.index < poison.index)
+        outcome = self._apply(session, Batch(batch.prev, poison.index - 1, before))
+        return outcome if outcome.refused else outcome._replace(refused=verdict)
+
+    def _note(self, event: str, session: Session, **more: object) -> None:
+        if self._trace is not None:
+            facts = {"node": f"T{self.name}", "ev": event, "target": self.name}
+            self._trace({**facts, "epoch": session.epoch, "term": session.term, **more})
+
+    # --- Between the worker thread and the event loop ---
+
+    def _submit(self, work: Callable[[], Outcome], then: Then) -> None:
+        def done(future: Future[Outcome]) -> None:
+            # Cancelled means that the server stops: nobody is left to hear it.
+            if not future.cancelled() and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._finished, future, then)
+
+        try:
+            self._thread.submit(work).add_done_callback(done)
+        except RuntimeError:
+            then(Outcome(error=TargetError(f"target {self.name} is stopping")))
+
+    def _finished(self, future: Future[Outcome], then: Then) -> None:
+        error = future.exception()
+        if isinstance(error, Exception):
+            then(Outcome(error=error))
+            return
+        outcome = future.result()
+        if outcome.position is not None:
+            self.position = outcome.position
+            self._wake()
+        then(outcome)
+
+    def _wake(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.position.index:
+            _, _, future = heapq.heappop(self._waiting)
+            if not future.done():
+                future.set_result(self.position)

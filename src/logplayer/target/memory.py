@@ -1,0 +1,43 @@
+"""A target in memory, for tests and benchmarks. NOT durable: what it acks is gone when the process ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logplayer.core.fence import Position
+from logplayer.target.protocol import Change
+
+
+class MemoryTarget:
+    """See :class:`logplayer.target.protocol.Store`. Atomic, because nothing here can fail after the check."""
+
+    def __init__(self) -> None:
+        self._position = Position()
+        self._data: dict[bytes, bytes] = {}
+        self._quarantine: dict[int, bytes] = {}
+
+    def position(self) -> Position:
+        return self._position
+
+    def apply(self, change: Change) -> Position:
+        after = change.check(self._position)
+        for _, key, value in change.rows:
+            if value is None:
+                self._data.pop(key, None)
+            else:
+                self._data[key] = value
+        self._quarantine.update((message.index, message.payload) for message in change.quarantined)
+        self._position = after
+        return after
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._data.get(key)
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from list(self._data.items())
+
+    def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        yield from list(self._quarantine.items())
+
+    def close(self) -> None:
+        """Nothing to give back."""

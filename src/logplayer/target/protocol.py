@@ -1,0 +1,137 @@
+"""What a target is: two methods, called by one thread at a time.
+
+``position()`` reads what the store keeps about itself, and ``apply(change)`` writes one change. All of the protocol's
+rules are in ``change.check(stored)``, which a store calls *inside its transaction*, between reading its position and
+writing the new one. Then no order of opens, commits, cuts and crashes can apply an entry twice or leave one out.
+
+A target for a database with transactions is about ten lines; docs/targets.md shows one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from logplayer.core.entry import Message, Session
+from logplayer.core.fence import Batch, Position, Refused, admit, advance, check
+from logplayer.errors import Malformed, Poison, TargetError
+from logplayer.wire.codec import decode_transaction
+
+
+class Rejected(TargetError):
+    """The change does not fit the stored position. A store lets it pass through, so that its transaction rolls back."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(f"{refused.reason.name}: {refused.detail}")
+        self.refused = refused
+
+
+class Row(NamedTuple):
+    """One key to write; ``value`` None deletes it, and deleting what is not there is no error."""
+
+    entry: int
+    key: bytes
+    value: bytes | None
+
+
+class Change:
+    """What one transaction writes: a new session (an Open), or a batch of that session.
+
+    A store uses :meth:`check`, :attr:`rows` and :attr:`quarantined`; an Open has no rows.
+    """
+
+    def __init__(self, session: Session, *, log_id: str = "", batch: Batch | None = None) -> None:
+        self.session = session
+        self.log_id = log_id
+        self.batch = batch
+
+    def check(self, stored: Position) -> Position:
+        """The position to store together with the rows, given the one that is stored now.
+
+        Raises :class:`Rejected` if the change does not fit. It has no effects, so a store that retries a
+        conflicting transaction calls it again.
+        """
+        if self.batch is None:
+            outcome = admit(stored, self.session, self.log_id)
+            if isinstance(outcome, Refused):
+                raise Rejected(outcome)
+            return outcome
+        refused = check(stored, self.session, self.batch)
+        if refused is not None:
+            raise Rejected(refused)
+        return advance(stored, self.batch)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
+        rows: list[Row] = []
+        for message in self.messages:
+            if not message.quarantine:
+                rows += decode_rows(message)
+        return rows
+
+    @property
+    def runs(self) -> Iterator[tuple[bool, list[Row]]]:
+        """The rows in order, as runs of puts (True) and of deletes (False), for stores that write many at once."""
+        for is_put, run in itertools.groupby(self.rows, key=lambda row: row.value is not None):
+            yield is_put, list(run)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The entries as they came, quarantined ones too."""
+        return self.batch.messages if self.batch else ()
+
+    @property
+    def quarantined(self) -> list[Message]:
+        """Entries to keep aside, undelivered to the data, for an operator to look at."""
+        return [message for message in self.messages if message.quarantine]
+
+    def __repr__(self) -> str:
+        what = f"({self.batch.prev}, {self.batch.to}]" if self.batch else "open"
+        return f"Change({self.session} {what}, {len(self.messages)} entries)"
+
+
+def decode_rows(message: Message) -> list[Row]:
+    """The rows of one entry, or Poison if its payload is not a transaction."""
+    try:
+        return [Row(message.index, key, value) for key, value in decode_transaction(message.payload)]
+    except Malformed as error:
+        raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A place that entries are played into.
+
+    The server calls both methods from one thread, never two at once. Any exception other than Rejected and Poison
+    ends the stream with the error; the player opens a new session later, and what was stored decides what it sends.
+    """
+
+    def position(self) -> Position:
+        """What is stored; ``Position()`` if nothing ever was."""
+
+    def apply(self, change: Change) -> Position:
+        """In one atomic and durable step: check the stored position, write the rows and the new position, return it.
+
+        Raises ``errors.Poison(message, index)`` for an entry that can never be written; the entries before it are
+        then applied without it. A crash at any point leaves all of the change or nothing of it.
+        """
+
+
+@runtime_checkable
+class Store(Target, Protocol):
+    """A target that comes with LogPlayer: keys and values that can be read back, for readers and audits."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key and value, in no promised order."""
+
+    def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        """The index and payload of every entry that was kept aside."""
+
+    def close(self) -> None:
+        """Give back files and connections."""

@@ -1,0 +1,260 @@
+"""One player's stream at a target: what comes in, what goes out. Knows no transport; runs on the event loop.
+
+Batches that arrive while a commit runs are joined and applied together with the next commit, so the load sets how
+many share one, without a timer. What was read and not yet committed is bounded: over the limit the transport is
+asked to stop reading, and flow control carries that to the player.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from logplayer.core.entry import Refusal, Session
+from logplayer.core.fence import Batch, Position, Refused, join, well_formed
+from logplayer.errors import Malformed
+from logplayer.target.host import Host, Outcome
+from logplayer.wire import codec
+
+# What one commit may hold; more would make the acks wait for no gain.
+JOIN_BYTES_MAX = 4 * 1024 * 1024
+# What a stream may have read and not yet committed; one message may exceed it. Reading resumes at half of it.
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+# Questions about the position that one tcp:// connection may have unanswered.
+QUESTIONS_MAX = 100
+
+
+class Peer(Protocol):
+    """What a stream needs of its transport."""
+
+    def flush(self) -> None:
+        """``take()`` has something, or the stream has ended: send it when the transport is ready."""
+
+    def pause(self) -> None:
+        """Stop reading."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+
+class Stream:
+    """See the module."""
+
+    def __init__(self, hosts: Mapping[str, Host], peer: Peer) -> None:
+        self.ended = False  # Nothing is read any more; what take() still gives is the last.
+        self.failure: tuple[int, str] | None = None  # Why it ended, if not by the protocol: codec.Failed's fields.
+        self._hosts = hosts
+        self._peer = peer
+        self._host: Host | None = None
+        self._session = Session(0, 0)
+        self._batches: deque[tuple[Batch, int]] = deque()
+        self._bytes = 0  # Read and not yet committed, the commit that runs included.
+        self._committing_bytes = 0
+        self._busy = False  # The worker thread has an Open or a batch of this stream.
+        self._is_open = False
+        self._paused = False
+        self._out: deque[bytes] = deque()
+        self._ack_due = False
+        self._questions: set[asyncio.Future[Position]] = set()
+
+    # --- From the transport ---
+
+    def received(self, data: bytes) -> None:
+        """One encoded ``ToTarget`` message."""
+        if self.ended:
+            return  # The player has not yet heard that the stream ended.
+        try:
+            message = codec.decode_to_target(data)
+        except Malformed as error:
+            self._fail(codec.INVALID, str(error))
+            return
+        if isinstance(message, Batch):
+            self._batch(message, len(data))
+        elif isinstance(message, codec.Probe):
+            self._probe()
+        elif isinstance(message, codec.Open):
+            self._open(message)
+        elif isinstance(message, codec.AskPosition):
+            self._ask(message)
+        else:
+            self._fail(codec.INVALID, "a token comes first, or not at all")
+
+    def take(self) -> bytes | None:
+        """The next encoded ``ToPlayer`` message to send. Acks that nobody took yet are one ack of the newest index."""
+        if self._out:
+            return self._out.popleft()
+        if self._ack_due and self._host is not None:
+            self._ack_due = False
+            return codec.encode_ack(self._host.position)
+        return None
+
+    def gone(self) -> None:
+        """The transport is closed. A commit that runs goes on; what waits for one is dropped, unacked."""
+        self.ended = True
+        self._batches.clear()
+        self._out.clear()
+        self._ack_due = False
+        for question in list(self._questions):
+            question.cancel()
+        if self._host is not None:
+            self._host.release(self)
+
+    # --- From the host ---
+
+    def fenced(self, by: Session) -> None:
+        """A newer session was accepted, so this player need not find out by sending."""
+        if self.ended or self._host is None:
+            return
+        reason = Refusal.FENCED if self._session.epoch < by.epoch else Refusal.STALE_SESSION
+        detail = f"session {self._session} was fenced by {by}"
+        self._refuse(Refused(reason, detail, self._host.position.index, by.epoch))
+
+    # --- Messages ---
+
+    def _open(self, opening: codec.Open) -> None:
+        if self._host is not None:
+            self._refuse(self._refused(Refusal.BAD_BATCH, "a stream has one Open, its first message"))
+            return
+        host = self._hosts.get(opening.target)
+        if host is None:
+            names = ", ".join(map(repr, self._hosts))
+            self._refuse(self._refused(Refusal.WRONG_TARGET, f"here is {names}, not {opening.target!r}"))
+            return
+        self._host = host
+        self._session = opening.session
+        self._busy = True
+        host.open(opening.session, opening.log_id, self, self._opened)
+
+    def _opened(self, outcome: Outcome) -> None:
+        self._busy = False
+        if self.ended:
+            return  # Accepted for a stream that is gone: the session is stored and harms nobody.
+        if outcome.position is not None:
+            self._is_open = True
+            self._out.append(codec.encode_opened(outcome.position))
+            self._peer.flush()
+            self._commit()
+        else:
+            self._not_done(outcome)
+
+    def _batch(self, batch: Batch, length: int) -> None:
+        if self._host is None:
+            self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
+            return
+        self._batches.append((batch, length))
+        self._bytes += length
+        if self._bytes > READ_AHEAD_BYTES and not self._paused:
+            self._paused = True
+            self._peer.pause()
+        self._commit()
+
+    def _probe(self) -> None:
+        if self._host is None:
+            self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
+        elif self._is_open:
+            self._ack_due = True
+            self._peer.flush()
+        # Else the Opened that is under way answers it.
+
+    def _ask(self, ask: codec.AskPosition) -> None:
+        host = find(self._hosts, ask.target)
+        if host is None:
+            self._fail(codec.INVALID, f"no target {ask.target!r} is here")
+            return
+        if len(self._questions) >= QUESTIONS_MAX:
+            self._fail(codec.INVALID, f"more than {QUESTIONS_MAX} questions wait for an answer")
+            return
+        question = host.reached(ask.at_least)
+        self._questions.add(question)
+
+        def answer(question: asyncio.Future[Position]) -> None:
+            self._questions.discard(question)
+            if not question.cancelled() and not self.ended:
+                self._out.append(codec.encode_position_answer(host.name, question.result()))
+                self._peer.flush()
+
+        question.add_done_callback(answer)
+
+    # --- Commits ---
+
+    def _commit(self) -> None:
+        if self._busy or self.ended or not self._batches or self._host is None:
+            return
+        self._busy = True
+        self._host.apply(self._session, self._take_joined(), self._committed)
+
+    def _take_joined(self) -> Batch:
+        """The next batches that fit together, as one.
+
+        A batch that does not start where the one before ends is left for a commit of its own, where the store
+        refuses it. So is a malformed one: joined to its neighbours its range could look right.
+        """
+        first, length = self._batches.popleft()
+        batches = [first]
+        if well_formed(first):
+            while self._batches:
+                batch, more = self._batches[0]
+                if batch.prev != batches[-1].to or length + more > JOIN_BYTES_MAX or not well_formed(batch):
+                    break
+                self._batches.popleft()
+                batches.append(batch)
+                length += more
+        self._committing_bytes = length
+        return join(batches)
+
+    def _committed(self, outcome: Outcome) -> None:
+        self._busy = False
+        self._bytes -= self._committing_bytes
+        if self.ended:
+            return  # The commit outlived its stream; the next Open reads the index that it left.
+        if outcome.position is not None:
+            self._ack_due = True
+        if outcome.position is None or outcome.refused is not None:
+            self._not_done(outcome)
+            return
+        self._commit()
+        self._peer.flush()
+        if self._paused and self._bytes <= READ_AHEAD_BYTES // 2:
+            self._paused = False
+            self._peer.resume()
+
+    # --- Ends ---
+
+    def _not_done(self, outcome: Outcome) -> None:
+        if outcome.refused is not None:
+            self._refuse(outcome.refused)
+        else:
+            name = self._host.name if self._host else ""
+            self._fail(codec.INTERNAL, f"the store of target {name} failed: {outcome.error}")
+
+    def _refused(self, reason: Refusal, detail: str) -> Refused:
+        position = self._host.position if self._host else Position()
+        return Refused(reason, detail, position.index, position.session.epoch)
+
+    def _refuse(self, refused: Refused) -> None:
+        """Say no, after the ack of what was done before it, and end."""
+        if self._ack_due and self._host is not None:
+            self._out.append(codec.encode_ack(self._host.position))
+        self._out.append(codec.encode_refused(refused))
+        self._end()
+
+    def _fail(self, code: int, detail: str) -> None:
+        self.failure = (code, detail)
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._ack_due = False
+        self._batches.clear()
+        if self._host is not None:
+            self._host.release(self)
+        self._peer.flush()
+
+
+def find(hosts: Mapping[str, Host], name: str) -> Host | None:
+    """The target called ``name``; without a name, the only one that is here."""
+    if not name and len(hosts) == 1:
+        return next(iter(hosts.values()))
+    return hosts.get(name)

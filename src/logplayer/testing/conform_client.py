@@ -1,0 +1,182 @@
+"""The conformance kit's player: one stream that does exactly what a rule tells it, right or wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from logplayer.core import digest as digests
+from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.fence import Batch, Refused
+from logplayer.errors import LogPlayerError
+from logplayer.wire import codec, transport
+from logplayer.wire.security import NONE, Security
+
+ANSWER_SECONDS = 10.0
+
+
+class Broken(Exception):
+    """A rule does not hold: what was expected, and what was seen instead."""
+
+    def __init__(self, expected: str, seen: str) -> None:
+        super().__init__(f"expected {expected}; saw {seen}")
+        self.expected = expected
+        self.seen = seen
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The stream is over."""
+
+    error: Exception | None
+
+    def __str__(self) -> str:
+        return f"the end of the stream ({self.error})" if self.error else "the end of the stream"
+
+
+Answer = codec.ToPlayer | Ended
+
+
+def encode(batch: Batch) -> bytes:
+    """A batch as a ``ToTarget`` message."""
+    deliveries = [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
+    return codec.encode_batch(batch.prev, batch.to, deliveries)
+
+
+@dataclass
+class Stream:
+    """One stream to the target under test; also the link's listener."""
+
+    link: transport.Link = field(init=False)
+    _answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
+    _ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _over: bool = False
+
+    @classmethod
+    async def connect(cls, address: str, security: Security = NONE, timeout: float = ANSWER_SECONDS) -> Stream:
+        stream = cls()
+        stream.link = await transport.connect(address, stream, security, timeout)
+        stream._ready.set()
+        return stream
+
+    # --- Listener ---
+
+    def received(self, data: bytes) -> None:
+        try:
+            self._answers.put_nowait(codec.decode_to_player(data))
+        except LogPlayerError as error:
+            self._answers.put_nowait(Ended(error))
+
+    def writable(self) -> None:
+        self._ready.set()
+
+    def closed(self, error: Exception | None) -> None:
+        self._over = True
+        self._answers.put_nowait(Ended(error))
+        self._ready.set()
+
+    # --- What a rule does ---
+
+    async def send(self, data: bytes) -> None:
+        """Send one message as soon as the transport takes it; nothing if the stream has ended."""
+        await asyncio.wait_for(self._ready.wait(), ANSWER_SECONDS)
+        if not self._over:
+            self._ready.clear()
+            self.link.send(data)
+
+    async def batch(self, *batches: Batch) -> None:
+        """Send batches without waiting for answers."""
+        for batch in batches:
+            await self.send(encode(batch))
+
+    async def answer(self, timeout: float = ANSWER_SECONDS) -> Answer:
+        """The next thing that the target says."""
+        try:
+            return await asyncio.wait_for(self._answers.get(), timeout)
+        except TimeoutError:
+            raise Broken("an answer", f"silence for {timeout:g} s") from None
+
+    async def open(self, target: str, log_id: str, session: Session) -> Answer:
+        """Send an Open and hear the answer."""
+        await self.send(codec.encode_open(target, log_id, session))
+        return await self.answer()
+
+    async def acked(self, index: int) -> codec.Ack:
+        """The ack that covers ``index``. Acks must not go back, nor pass what was sent."""
+        last = -1
+        while True:
+            answer = await self.answer()
+            if not isinstance(answer, codec.Ack):
+                raise Broken(f"an Ack of {index}", describe(answer))
+            if answer.index < last or answer.index > index:
+                raise Broken(f"acks that rise up to {index}", f"an Ack of {answer.index} after {last}")
+            last = answer.index
+            if last == index:
+                return answer
+
+    async def refused(self, *reasons: Refusal) -> Refused:
+        """The refusal, with one of ``reasons``; acks of what came before it may precede it."""
+        wanted = " or ".join(reason.name for reason in reasons)
+        answer = await self.answer()
+        while isinstance(answer, codec.Ack):
+            answer = await self.answer()
+        if not isinstance(answer, Refused):
+            raise Broken(f"Refused {wanted}", describe(answer))
+        if answer.reason not in reasons:
+            raise Broken(f"Refused {wanted}", describe(answer))
+        after = await self.answer()
+        if not isinstance(after, Ended):
+            raise Broken("the end of the stream after Refused", describe(after))
+        return answer
+
+    async def ends(self) -> None:
+        """The stream ends, by a Refused or otherwise, and nothing is acked before."""
+        answer = await self.answer()
+        if isinstance(answer, codec.Ack | codec.Opened):
+            raise Broken("the stream to be refused or ended", describe(answer))
+
+    async def flood(self, batches: Iterable[Batch]) -> int:
+        """Send until all is acked or the stream ends; the last index that was acked."""
+        last = 0
+        for batch in batches:
+            last = batch.to
+            await self.batch(batch)
+            await asyncio.sleep(0.002)  # Long enough for a restart to hit the middle.
+        acked = 0
+        while acked < last:
+            answer = await self.answer()
+            if not isinstance(answer, codec.Ack):
+                break
+            acked = answer.index
+        return acked
+
+    def cut(self) -> None:
+        """Close without a word."""
+        self.link.close()
+
+
+def describe(answer: Answer) -> str:
+    """An answer as a verdict tells it."""
+    if isinstance(answer, Refused):
+        return f"Refused {answer.reason.name} ({answer.detail})"
+    if isinstance(answer, codec.Ack | codec.Opened):
+        return f"{type(answer).__name__} of {answer.index}"
+    return str(answer)
+
+
+def digest_after(digest: int, batches: Iterable[Batch]) -> int:
+    """What a target's digest must be after ``batches`` too."""
+    for batch in batches:
+        digest = digests.extend(digest, batch.messages)
+    return digest
+
+
+def payload(key: bytes, value: bytes | None) -> bytes:
+    """An encoded transaction with one mutation."""
+    return codec.encode_mutation(key, value).encoded
+
+
+def message(index: int, key: bytes, value: bytes, *, quarantine: bool = False) -> Message:
+    """An entry that puts one key."""
+    return Message(index, payload(key, value), quarantine)

@@ -1,0 +1,265 @@
+"""The rules of opening, playing and ranges. The first line of a docstring is what the verdict prints."""
+
+from __future__ import annotations
+
+import asyncio
+
+from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.fence import Batch
+from logplayer.testing.conform import LOG_ID, Kit, rule
+from logplayer.testing.conform_client import Broken
+from logplayer.wire import codec
+
+# --- Opening ----------------------------------------------------------------------------------------------
+
+
+@rule("open")
+async def _open(kit: Kit) -> None:
+    """Open is answered with Opened, and the index and digest are those that Position tells."""
+    _, opened = await kit.opened()
+    stood = await kit.position()
+    if (stood.index, stood.digest) != opened:
+        raise Broken(f"Position to tell index {opened.index} and its digest", f"index {stood.index}")
+    if stood.session != kit.session or stood.log_id != LOG_ID:
+        seen = f"session {stood.session} of log {stood.log_id!r}"
+        raise Broken(f"Position to tell session {kit.session} of log {LOG_ID!r}", seen)
+
+
+@rule("open-comes-first")
+async def _open_comes_first(kit: Kit) -> None:
+    """A stream whose first message is not Open is ended, and nothing of it is applied."""
+    for first in (codec.PROBE, codec.encode_batch(kit.index, kit.index + 1, [])):
+        stream = await kit.connect()
+        await stream.send(first)
+        await stream.ends()
+    await kit.unmoved()
+
+
+@rule("one-open")
+async def _one_open(kit: Kit) -> None:
+    """A second Open on a stream ends it."""
+    stream = await kit.open()
+    await stream.send(codec.encode_open(kit.target, LOG_ID, kit.next_term()))
+    await stream.ends()
+
+
+@rule("wrong-target")
+async def _wrong_target(kit: Kit) -> None:
+    """An Open for another target's name is refused with WRONG_TARGET."""
+    stream = await kit.connect()
+    await stream.send(codec.encode_open(f"not-{kit.target}", LOG_ID, kit.next_term()))
+    await stream.refused(Refusal.WRONG_TARGET)
+    await kit.unmoved()
+
+
+@rule("wrong-log")
+async def _wrong_log(kit: Kit) -> None:
+    """An Open for another log than the one that filled the target is refused with WRONG_LOG, even in a new epoch."""
+    stream = await kit.connect()
+    await stream.send(codec.encode_open(kit.target, "another-log", kit.next_epoch()))
+    await stream.refused(Refusal.WRONG_LOG)
+    await kit.unmoved()
+
+
+@rule("lower-epoch")
+async def _lower_epoch(kit: Kit) -> None:
+    """An Open of a lower epoch is refused with FENCED and tells the stored epoch, whatever its term."""
+    await kit.open(kit.next_epoch())
+    stream = await kit.connect()
+    await stream.send(codec.encode_open(kit.target, LOG_ID, Session(kit.session.epoch - 1, kit.session.term + 9)))
+    refused = await stream.refused(Refusal.FENCED)
+    if refused.epoch != kit.session.epoch:
+        raise Broken(f"the refusal to tell epoch {kit.session.epoch}", f"epoch {refused.epoch}")
+
+
+@rule("stale-term")
+async def _stale_term(kit: Kit) -> None:
+    """An Open of the stored session, or of a lower term of its epoch, is refused with STALE_SESSION."""
+    await kit.open(kit.next_epoch(term=5))
+    for term in (5, 4):
+        stream = await kit.connect()
+        await stream.send(codec.encode_open(kit.target, LOG_ID, Session(kit.session.epoch, term)))
+        await stream.refused(Refusal.STALE_SESSION)
+
+
+@rule("new-epoch")
+async def _new_epoch(kit: Kit) -> None:
+    """A higher epoch opens with any term, lower than the stored one too."""
+    await kit.open(kit.next_epoch(term=5))
+    stream = await kit.open(kit.next_epoch(term=1))
+    await kit.play(stream, kit.make(b"a"))
+
+
+# --- Playing ----------------------------------------------------------------------------------------------
+
+
+@rule("apply")
+async def _apply(kit: Kit) -> None:
+    """A batch that starts at the index is applied and acked with the end of its range."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(b"a"))
+    await kit.play(stream, kit.make(b"b", b"c"))
+    await kit.unmoved_index()
+
+
+@rule("range-beyond-entries")
+async def _range_beyond_entries(kit: Kit) -> None:
+    """The range may reach beyond the batch's last entry: the end of the range is what counts."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(b"a", span=10))
+    await kit.play(stream, kit.make(b"b", span=3))
+    await kit.unmoved_index()
+
+
+@rule("empty-range")
+async def _empty_range(kit: Kit) -> None:
+    """A batch without entries moves the index."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(span=7))
+    await kit.unmoved_index()
+
+
+@rule("digest")
+async def _digest(kit: Kit) -> None:
+    """Acks, Opened and Position carry the digest of exactly the entries that were applied."""
+    stream = await kit.open()
+    ack = await kit.play(stream, kit.make(b"a", b"b", span=5), kit.make(b"c", prev=kit.index + 5))
+    if ack.digest != kit.digest:
+        raise Broken("the ack to carry the digest of three entries", "another digest")
+    ack = await kit.play(stream, kit.make(span=2))
+    if ack.digest != kit.digest:
+        raise Broken("an empty batch to leave the digest as it is", "another digest")
+    stood = await kit.position()
+    if stood.digest != kit.digest:
+        raise Broken("Position to tell the digest", "another digest")
+    await kit.unmoved()
+
+
+@rule("probe")
+async def _probe(kit: Kit) -> None:
+    """A Probe is answered with an Ack of the durable index, before and after a batch."""
+    stream = await kit.open()
+    await stream.send(codec.PROBE)
+    await stream.acked(kit.index)
+    await kit.play(stream, kit.make(b"a"))
+    await stream.send(codec.PROBE)
+    await stream.acked(kit.index)
+
+
+@rule("frozen-player")
+async def _frozen_player(kit: Kit) -> None:
+    """A session that was silent for a while goes on where it stopped."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(b"a"))
+    await asyncio.sleep(1)
+    await kit.play(stream, kit.make(b"b"))
+
+
+@rule("pipeline")
+async def _pipeline(kit: Kit) -> None:
+    """Hundreds of small batches sent without waiting are all applied, in order, and the last is acked."""
+    stream = await kit.open()
+    ack = await kit.play(stream, *kit.chain(500))
+    if ack.digest != kit.digest:
+        raise Broken("the digest of 500 entries", "another digest")
+
+
+@rule("large")
+async def _large(kit: Kit) -> None:
+    """Entries of several megabytes arrive whole."""
+    stream = await kit.open()
+    ack = await kit.play(stream, kit.make(bytes(6 * 1024 * 1024), b"small"))
+    if ack.digest != kit.digest:
+        raise Broken("the digest of the large entry", "another digest")
+
+
+# --- Wrong ranges -----------------------------------------------------------------------------------------
+
+
+async def _refuses(kit: Kit, reason: Refusal, *batches: Batch) -> None:
+    """None of ``batches``, each on a stream of its own, may be applied."""
+    for batch in batches:
+        stream = await kit.open()
+        await stream.batch(batch)
+        await stream.refused(reason)
+    await kit.unmoved()
+
+
+@rule("repeat")
+async def _repeat(kit: Kit) -> None:
+    """A batch that is sent twice is applied once; the second is refused with OUT_OF_SYNC."""
+    stream = await kit.open()
+    batch = kit.make(b"a", b"b")
+    await kit.play(stream, batch)
+    await stream.batch(batch)
+    await stream.refused(Refusal.OUT_OF_SYNC)
+    await _refuses(kit, Refusal.OUT_OF_SYNC, batch)
+
+
+@rule("gap")
+async def _gap(kit: Kit) -> None:
+    """A batch that starts beyond the index is refused with OUT_OF_SYNC."""
+    await _refuses(kit, Refusal.OUT_OF_SYNC, kit.make(b"a", prev=kit.index + 1), kit.make(prev=kit.index + 5, span=1))
+
+
+@rule("overlap")
+async def _overlap(kit: Kit) -> None:
+    """A batch that starts before the index and ends beyond it is refused with OUT_OF_SYNC."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(b"a", b"b"))
+    await _refuses(kit, Refusal.OUT_OF_SYNC, kit.make(b"b", b"c", prev=kit.index - 1))
+
+
+@rule("reorder")
+async def _reorder(kit: Kit) -> None:
+    """Two batches in the wrong order: the first to come is refused with OUT_OF_SYNC, and neither is applied."""
+    stream = await kit.open()
+    first, second = kit.chain(2)
+    await stream.batch(second, first)
+    await stream.refused(Refusal.OUT_OF_SYNC)
+    await kit.unmoved()
+
+
+@rule("backwards")
+async def _backwards(kit: Kit) -> None:
+    """A range that does not move forward is refused with BAD_BATCH."""
+    stream = await kit.open()
+    await kit.play(stream, kit.make(b"a", b"b"))
+    await _refuses(kit, Refusal.BAD_BATCH, Batch(kit.index, kit.index), Batch(kit.index, kit.index - 1))
+
+
+@rule("bad-batch")
+async def _bad_batch(kit: Kit) -> None:
+    """Entries that do not rise strictly within the range are refused with BAD_BATCH, and nothing is applied."""
+    at = kit.index
+    one, two, three = (kit.entry(at + i, b"bad") for i in (1, 2, 3))
+    await _refuses(
+        kit,
+        Refusal.BAD_BATCH,
+        Batch(at, at + 3, (two, one)),
+        Batch(at, at + 3, (one, one)),
+        Batch(at, at + 2, (one, three)),
+        Batch(at, at + 2, (Message(at, one.payload), two)),
+    )
+
+
+@rule("bad-batch-in-a-queue")
+async def _bad_batch_in_a_queue(kit: Kit) -> None:
+    """A bad batch between good ones is found: an entry of its neighbour's range does not make it right."""
+    stream = await kit.open()
+    good = kit.chain(20)
+    at = good[-1].to
+    bad = Batch(at, at + 1, (kit.entry(at + 2, b"belongs to the next range"),))
+    await stream.batch(*good, bad, Batch(at + 1, at + 3, (kit.entry(at + 3, b"c"),)))
+    await stream.refused(Refusal.BAD_BATCH)
+    kit.done(*good)
+    await kit.unmoved()
+
+
+@rule("malformed")
+async def _malformed(kit: Kit) -> None:
+    """Bytes that are no message end the stream and nothing else."""
+    stream = await kit.open()
+    await stream.send(b"\xff\xff\xff\xff\xff")
+    await stream.ends()
+    await kit.unmoved()
