@@ -138,3 +138,16 @@ def decode_reply(data: bytes, after: int) -> Iterator[Record]:
             raise corrupt(after + 1, f"entry {m.index} stands in its place")
         after = m.index
         yield Record(m.index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.crc)
+
+
+def last_index(data: bytes) -> int:
+    """The index of the last record of joined frames; only lengths are read on the way."""
+    at, start = 0, 0
+    try:
+        while at < len(data):
+            length, start = read_varint(data, at + 1)
+            at = start + length
+        index, _ = read_varint(data, start + 1)
+    except (IndexError, ValueError):
+        return 0  # Damaged: whoever decodes it says so.
+    return index

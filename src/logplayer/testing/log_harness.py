@@ -12,9 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from logplayer.log.client import LogClient
 from logplayer.log.file import FileLog
 from logplayer.log.protocol import Log
-from logplayer.testing.log_check import Acked, payload
+from logplayer.testing.log_check import Acked, entry, payload
 from logplayer.testing.log_kit import Harness, NotApplicable
 
 TMPFS_BYTES = 24 * 1024 * 1024
@@ -153,3 +154,94 @@ class FileHarness(Harness):
     async def free_disk(self) -> None:
         assert self._disk is not None
         self._disk.free()
+
+
+class ServerProcess:
+    """A real ``logplayer log serve`` of its own, on a port that it keeps when it is started again."""
+
+    def __init__(self, address: str) -> None:
+        self._log = address
+        self._process: asyncio.subprocess.Process | None = None
+        self.where = "127.0.0.1:0"
+
+    async def start(self) -> None:
+        command = ("-m", "logplayer.cli", "log", "serve", "--log", self._log, "--listen", self.where, "--json")
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            assert self._process.stderr is not None
+            raise RuntimeError((await self._process.stderr.read()).decode())
+        self.where = json.loads(line)["address"].removeprefix("grpc://")
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int | None:
+        """End it and return its exit code."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        await self._process.communicate()
+        code, self._process = self._process.returncode, None
+        return code
+
+
+class ServedHarness(Harness):
+    """The log server, a real process, over the log of another harness. Each ``open`` is a new server on the old log."""
+
+    def __init__(self, inner: Harness, address: str) -> None:
+        self.inner = inner
+        self._address = address
+        self._server: ServerProcess | None = None
+
+    async def __aenter__(self) -> Harness:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server:
+            await self._server.stop()
+        await self.inner.__aexit__(*exc)
+
+    async def open(self) -> Log:
+        if self._server is None:
+            self._server = ServerProcess(self._address)
+        await self._server.stop()
+        await self._server.start()
+        return await LogClient.open(self._server.where, patience_seconds=30)
+
+    async def crash_under_load(self, newest: dict[str, int]) -> list[Acked]:
+        log = await self.open()
+        assert self._server is not None
+        acked: list[Acked] = []
+        tasks = [asyncio.create_task(produce(log, f"p{i}", newest.get(f"p{i}", 0), acked)) for i in range(4)]
+        while len(acked) < 100:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await self._server.stop(signal.SIGKILL)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await log.close()
+        return acked
+
+    async def flip_bit(self, index: int) -> bool:
+        assert self._server is not None
+        await self._server.stop()
+        return await self.inner.flip_bit(index)
+
+    async def fill_disk(self) -> None:
+        await self.inner.fill_disk()
+
+    async def free_disk(self) -> None:
+        await self.inner.free_disk()
+
+
+async def produce(log: Log, producer: str, sequence: int, acked: list[Acked], pause_seconds: float = 0.0) -> None:
+    """Append for ever; note each answer."""
+    while True:
+        [index] = await log.append([entry(producer, sequence + 1)])
+        sequence += 1
+        acked.append(Acked(producer, sequence, index))
+        if pause_seconds:
+            await asyncio.sleep(pause_seconds)

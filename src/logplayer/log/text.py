@@ -1,0 +1,129 @@
+"""Transactions and records as JSON, for the command line: one per line.
+
+Keys and values are text; bytes that are no UTF-8 are written, and may be given, as ``{"base64": "..."}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+
+from logplayer.errors import UserError
+from logplayer.log.protocol import Kind, Record
+from logplayer.wire.logplayer.v1 import entry_pb2 as pb
+
+EXAMPLE = '{"mutations": [{"key": "k", "value": "v"}]}'
+_OPS = {"put": pb.PUT, "delete": pb.DELETE}
+
+
+class Line(NamedTuple):
+    """A transaction as it stood on a line; no producer means that the command makes its own."""
+
+    producer: str | None
+    sequence: int
+    payload: bytes
+
+
+def parse_line(text: str, where: str) -> Line:
+    """Understand one line or say what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where} is no JSON ({error}); write one transaction per line, as in {EXAMPLE}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("mutations"), list):
+        raise UserError(f"{where} has no list of mutations; write for example {EXAMPLE}")
+    _refuse_unknown(value, {"producer", "sequence", "mutations"}, where)
+    producer, sequence = value.get("producer"), value.get("sequence")
+    if (producer is None) != (sequence is None):
+        raise UserError(f"{where} has only one of producer and sequence; give both or neither")
+    if producer is not None and (not isinstance(producer, str) or type(sequence) is not int):
+        raise UserError(f"{where}: producer must be text and sequence a whole number")
+    transaction = pb.Transaction()
+    for nth, mutation in enumerate(value["mutations"], 1):
+        transaction.mutations.append(_mutation(mutation, f"{where}, mutation {nth}"))
+    return Line(producer, sequence or 0, transaction.SerializeToString())
+
+
+def _mutation(value: Any, where: str) -> pb.Mutation:
+    if not isinstance(value, dict) or "key" not in value:
+        raise UserError(f"{where} has no key; write for example {EXAMPLE}")
+    _refuse_unknown(value, {"key", "value", "op", "target"}, where)
+    op = value.get("op", "put")
+    if op not in _OPS:
+        raise UserError(f"{where} has op {op!r}; it must be put or delete")
+    if op == "put" and "value" not in value:
+        raise UserError(f"{where} has no value; a put needs one")
+    target = value.get("target", "")
+    if not isinstance(target, str):
+        raise UserError(f"{where}: target must be text")
+    return pb.Mutation(
+        key=_bytes(value["key"], where), value=_bytes(value.get("value", ""), where), op=_OPS[op], target=target
+    )
+
+
+def _refuse_unknown(value: dict[str, Any], known: set[str], where: str) -> None:
+    for key in value:
+        if key not in known:
+            raise UserError(f"{where} has the unknown field {key!r}; known are {', '.join(sorted(known))}")
+
+
+def _bytes(value: Any, where: str) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise UserError(f"{where} has bad base64") from None
+    raise UserError(f'{where}: key and value must be text or {{"base64": "..."}}')
+
+
+def _text(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """A record with its payload decoded; a payload that is no Transaction is shown as bytes."""
+    out: dict[str, Any] = {
+        "index": record.index,
+        "kind": record.kind.name.lower(),
+        "producer": record.producer,
+        "sequence": record.sequence,
+        "committed_at_us": record.committed_at_us,
+        "crc": f"{record.crc:08x}",
+    }
+    try:
+        if record.kind == Kind.CONTROL:
+            return out | {"control": MessageToDict(pb.Control.FromString(record.payload))}
+        mutations = pb.Transaction.FromString(record.payload).mutations
+        return out | {"mutations": [_mutation_to_dict(mutation) for mutation in mutations]}
+    except DecodeError:
+        return out | {"payload": _text(record.payload)}
+
+
+def _mutation_to_dict(mutation: pb.Mutation) -> dict[str, Any]:
+    out: dict[str, Any] = {"key": _text(mutation.key)}
+    if mutation.op == pb.DELETE:
+        out["op"] = "delete"
+    else:
+        out["value"] = _text(mutation.value)
+    if mutation.target:
+        out["target"] = mutation.target
+    return out
+
+
+def record_to_text(record: Record, width: int = 160) -> str:
+    """A record as one line for people."""
+    shown = record_to_dict(record)
+    body = shown.get("mutations", shown.get("control", shown.get("payload")))
+    text = json.dumps(body, ensure_ascii=False)
+    text = text if len(text) <= width else f"{text[: width - 1]}…"
+    return f"{record.index:>10}  {record.kind.name.lower():<7}  {record.producer}/{record.sequence}  {text}"
