@@ -15,6 +15,8 @@ from logplayer.errors import LogPlayerError, UserError
 VERBS = {
     "log": "logplayer.log.cli:log",
     "cluster": "logplayer.log.cluster_cli:cluster",
+    "target": "logplayer.target.cli:target",
+    "conform": "logplayer.testing.conform_cli:conform",
     "sim": "logplayer.testing.sim_cli:sim",
     "spec": "logplayer.testing.spec_cli:spec",
 }

@@ -34,13 +34,18 @@ _FOR_GOOD = (sqlite3.IntegrityError, sqlite3.DataError)
 
 
 class SqliteTarget:
-    """See :class:`logplayer.target.protocol.Store`. ``name`` is the target's; a file belongs to one target."""
+    """See :class:`logplayer.target.protocol.Store`. ``name`` is the target's; a file belongs to one target.
 
-    def __init__(self, path: str | Path, name: str) -> None:
+    With ``read_only`` a file that is not there is an error, and apply() fails; a server may have the file open.
+    """
+
+    def __init__(self, path: str | Path, name: str, *, read_only: bool = False) -> None:
         self._path = Path(path)
         self._name = name
+        if read_only and not self._path.is_file():
+            raise UserError(f"{self._path} is not there")
         try:
-            self._db = self._open()
+            self._db = self._open(read_only)
         except sqlite3.Error as error:
             raise UserError(f"{self._path} cannot be opened as a target's SQLite file: {error}") from None
         self._reader: sqlite3.Connection | None = None
@@ -86,7 +91,7 @@ class SqliteTarget:
 
     # --- Inside ---
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, read_only: bool) -> sqlite3.Connection:
         if not self._path.parent.is_dir():
             raise UserError(f"{self._path.parent} is not a directory; make it before a target's file can be there")
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
@@ -97,16 +102,23 @@ class SqliteTarget:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > _VERSION:
             raise UserError(f"{self._path} has format {version}, newer than this version's {_VERSION}; upgrade")
+        if read_only:
+            db.execute("PRAGMA query_only = ON")
+        else:
+            self._prepare(db, empty)
+        owner = db.execute("SELECT target FROM position").fetchone()
+        if owner is not None and owner[0] != self._name:
+            raise UserError(f"{self._path} belongs to target {owner[0]!r}, not to {self._name!r}")
+        return db
+
+    @staticmethod
+    def _prepare(db: sqlite3.Connection, empty: bool) -> None:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         if empty:
             db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {_VERSION}")
         db.executescript(_SCHEMA)
-        owner = db.execute("SELECT target FROM position").fetchone()
-        if owner is not None and owner[0] != self._name:
-            raise UserError(f"{self._path} belongs to target {owner[0]!r}, not to {self._name!r}")
-        return db
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

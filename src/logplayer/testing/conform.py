@@ -189,7 +189,7 @@ def rule(name: str) -> Callable[[Check], Check]:
 
 
 async def conform(
-    address: str, target: str = "", security: Security = NONE, restart: Restart | None = None, dump: Dump | None = None
+    address: str, target: str, security: Security = NONE, restart: Restart | None = None, dump: Dump | None = None
 ) -> list[Verdict]:
     """The verdict on every rule, in the order of docs/reference/protocol.md.
 

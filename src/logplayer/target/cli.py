@@ -1,0 +1,168 @@
+"""``logplayer target``: serve a target, and ask one where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import click
+
+from logplayer.core import digest as digests
+from logplayer.core.fence import Position
+from logplayer.errors import UserError
+from logplayer.target import client
+from logplayer.target.host import Trace
+from logplayer.target.protocol import Store
+from logplayer.target.server import TargetServer
+from logplayer.target.stores import STORES, open_store
+from logplayer.wire.options import security_from, security_options
+
+
+def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run the event loop, the fast one where it exists."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which store, and where."""
+    command = click.option("--id", "name", required=True, help="The target's name, as players know it.")(command)
+    command = click.option("--url", default="", help="Where the server is (postgres, redis).")(command)
+    command = click.option("--path", default="", help="Where the data is: a file (sqlite), a directory (rocksdb).")(
+        command
+    )
+    return click.option("--store", "kind", type=click.Choice(list(STORES)), required=True)(command)
+
+
+@click.group()
+def target() -> None:
+    """Serve a target, or ask one where it stands."""
+
+
+@target.command()
+@store_options
+@click.option("--listen", default="", metavar="HOST:PORT", help="Listen here for grpc:// players.")
+@click.option("--listen-tcp", default="", metavar="HOST:PORT", help="Listen here for tcp:// players.")
+@click.option("--trace", default="", metavar="FILE", help="Append what the target decides, as lines of JSON.")
+@security_options(server=True)
+def serve(kind: str, path: str, url: str, name: str, listen: str, listen_tcp: str, trace: str, **secure: Any) -> None:
+    """Serve one target until SIGTERM or Ctrl-C."""
+    if not listen and not listen_tcp:
+        raise UserError("a target needs somewhere to listen: give --listen HOST:PORT, --listen-tcp HOST:PORT, or both")
+    security = security_from(**secure)
+    store = open_store(kind, name, path=path, url=url)
+    server = TargetServer({name: store}, security, trace_to(trace) if trace else None)
+    run_loop(_serve(server, name, listen, listen_tcp))
+
+
+async def _serve(server: TargetServer, name: str, listen: str, listen_tcp: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    addresses = await server.start(grpc=listen, tcp=listen_tcp)
+    click.echo(f"target {name} listens at {' and '.join(addresses)}, index {server.position(name).index}")
+    await stop.wait()
+    await server.stop()
+    click.echo(f"target {name} stopped at index {server.position(name).index}")
+
+
+def trace_to(path: str) -> Trace:
+    """A trace sink that appends to a file; each line is whole even if the process is killed after it."""
+    try:
+        file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - it lives as long as the process.
+    except OSError as error:
+        raise UserError(f"the trace file {path} cannot be written: {error.strerror}") from None
+    lock = threading.Lock()  # Several targets in one server trace from several threads.
+
+    def write(line: dict[str, object]) -> None:
+        with lock:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    return write
+
+
+@target.command("position")
+@click.argument("address")
+@click.option("--id", "name", default="", help="The target's name, if several are at the address.")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds.")
+@click.option("--json", "as_json", is_flag=True)
+@security_options(server=False)
+def tell_position(address: str, name: str, timeout: float, as_json: bool, **secure: Any) -> None:
+    """Tell where a target stands."""
+    found = run_loop(client.position(address, name, timeout=timeout, security=security_from(**secure)))
+    _tell(found, as_json)
+
+
+@target.command()
+@click.argument("address")
+@click.option("--index", required=True, type=click.IntRange(min=0))
+@click.option("--id", "name", default="", help="The target's name, if several are at the address.")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds.")
+@click.option("--json", "as_json", is_flag=True)
+@security_options(server=False)
+def wait(address: str, index: int, name: str, timeout: float, as_json: bool, **secure: Any) -> None:
+    """Wait until a target has everything up to an index; exit code 1 if it has not in time."""
+    found = run_loop(client.wait_for(address, name, index, timeout, security_from(**secure)))
+    _tell(found, as_json)
+
+
+@target.command()
+@store_options
+@click.argument("key")
+def get(kind: str, path: str, url: str, name: str, key: str) -> None:
+    """Print the value of a key, read from the store itself; exit code 1 if there is none."""
+    with _Reading(kind, path, url, name) as store:
+        value = store.get(key.encode())
+    if value is None:
+        sys.exit(1)
+    click.echo(value)
+
+
+@target.command()
+@store_options
+@click.option("--quarantine", is_flag=True, help="What was kept aside, instead of the data.")
+def dump(kind: str, path: str, url: str, name: str, quarantine: bool) -> None:
+    """Print everything in the store as lines of JSON, with keys and values in hexadecimal."""
+    with _Reading(kind, path, url, name) as store:
+        if quarantine:
+            for index, payload in store.quarantine():
+                click.echo(json.dumps({"index": index, "payload": payload.hex()}))
+        else:
+            for key, value in store.scan():
+                click.echo(json.dumps({"key": key.hex(), "value": value.hex()}))
+
+
+class _Reading:
+    """A store that is read while a server may have it open."""
+
+    def __init__(self, kind: str, path: str, url: str, name: str) -> None:
+        self._store = open_store(kind, name, path=path, url=url, read_only=True)
+
+    def __enter__(self) -> Store:
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def _tell(found: Position, as_json: bool) -> None:
+    facts = {
+        "index": found.index,
+        "digest": digests.to_bytes(found.digest).hex(),
+        "epoch": found.session.epoch,
+        "term": found.session.term,
+        "log_id": found.log_id,
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        log = found.log_id or "no log yet"
+        click.echo(f"index {found.index}, session {found.session}, digest {facts['digest']}, filled from {log}")
