@@ -99,7 +99,7 @@ class Player:
         self._handlers[type(fact)](fact)
         return effects
 
-    # --- The main stream --------------------------------------------------------------------------------------
+    # --- The main stream ------------------------------------------------------------------------------------
 
     def _fetched(self, fact: event.Fetched) -> None:
         if self.draining:
@@ -188,7 +188,7 @@ class Player:
                 # Until it reports its own index, it holds the trim point at the index that it reserved.
                 self.queues[name] = TargetQueue(name, self.limits, acked=added.at or 0)
 
-    # --- Sending ----------------------------------------------------------------------------------------------
+    # --- Sending --------------------------------------------------------------------------------------------
 
     def _pump(self, queue: TargetQueue) -> None:
         """Send what is queued, or an empty batch that is due, if the stream is ready."""
@@ -243,7 +243,7 @@ class Player:
         if self.draining:
             self._stop_if_drained()
 
-    # --- Catching up ------------------------------------------------------------------------------------------
+    # --- Catching up ----------------------------------------------------------------------------------------
 
     def _catch_up(self, queue: TargetQueue) -> None:
         """Join the main stream if the coverage has reached it, else read on."""
@@ -279,7 +279,7 @@ class Player:
             queue.reading = False  # The next tick asks again.
             queue.health.last_error = f"catch-up: {fact.error}"
 
-    # --- Sessions ---------------------------------------------------------------------------------------------
+    # --- Sessions -------------------------------------------------------------------------------------------
 
     def _opened(self, fact: event.Opened) -> None:
         queue = self._current_queue(fact.target, fact.session)
@@ -345,7 +345,7 @@ class Player:
         queue = self.queues.get(target)
         return queue if queue is not None and queue.session == session else None
 
-    # --- Time -------------------------------------------------------------------------------------------------
+    # --- Time -----------------------------------------------------------------------------------------------
 
     def _ticked(self, fact: event.Ticked) -> None:
         if self._clock is not None and fact.now > self._clock:
@@ -382,7 +382,7 @@ class Player:
         self._catch_up(queue)
         self._pump(queue)
 
-    # --- Trim and the end ---------------------------------------------------------------------------------------
+    # --- Trim and the end -----------------------------------------------------------------------------------
 
     def trim_point(self) -> int:
         """Up to where nobody in this group needs the log any more."""

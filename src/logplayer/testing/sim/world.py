@@ -1,0 +1,218 @@
+"""The simulated world: a log, targets that apply atomically, and sessions that deliver a prefix.
+
+A stand-in for files, sockets and stores, and for nothing else: every decision is the real core's, on both sides.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any
+
+from logplayer.core.entry import Entry, Refusal, Session
+from logplayer.core.event import Acked, Lost, Opened, Refused
+from logplayer.core.fence import Batch, Position, admit, advance, check, join
+from logplayer.core.trace import Sink, TargetTrace
+
+LOG_ID = "simulated"
+END = object()  # What a side reads when it learns that the session is over.
+
+Schedule = Callable[[Callable[[Any], None], Any], None]
+
+
+class SimLog:
+    """An append-only list. ``destinations`` is the oracle: who must get what, decided when the entry is appended."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.indexes: list[int] = []
+        self.destinations: dict[int, dict[str, bytes]] = {}
+        self.trimmed = 0
+
+    @property
+    def last(self) -> int:
+        return self.indexes[-1] if self.indexes else 0
+
+    def append(self, entry: Entry, destinations: dict[str, bytes]) -> None:
+        self.entries.append(entry)
+        self.indexes.append(entry.index)
+        self.destinations[entry.index] = destinations
+
+    def read(self, after: int, count: int, last: int | None = None) -> list[Entry]:
+        """Up to ``count`` entries with indexes in (after, last]; the caller has looked at ``trimmed``."""
+        at = bisect_right(self.indexes, after)
+        found = self.entries[at : at + count]
+        if last is not None:
+            while found and found[-1].index > last:
+                found.pop()
+        return found
+
+    def expected(self, target: str, through: int) -> list[int]:
+        """The indexes that ``target`` must have applied when it stands at ``through``."""
+        return [index for index in self.indexes if index <= through and target in self.destinations[index]]
+
+
+class Link:
+    """One session's stream. Each direction is a queue; the two ends learn of its end at different times."""
+
+    def __init__(self, host: Any, target: SimTarget, session: Session) -> None:
+        self.host = host
+        self.target = target
+        self.session = session
+        self.to_target: deque[Any] = deque()
+        self.to_player: deque[Any] = deque()
+        self.batches: deque[Batch] = deque()  # Received by the target, waiting for its commit thread.
+        self.accepted = False
+        self.up = True  # The target's end is open.
+        self.hole = False  # A black hole: nothing arrives any more, and nobody is told.
+        self.hung = False  # The session's commits hang, while the target still answers probes.
+        self.stray = False  # Something that the core did not send was put on it.
+        self.writing = False  # The player has handed a batch to the stream and was not told yet that it may go on.
+
+
+@dataclass(slots=True)
+class Applied:
+    """One delivery, as the target's store holds it."""
+
+    index: int
+    payload: bytes
+    quarantine: bool
+    session: Session
+    newest: Session  # The newest session that the target had accepted by then.
+
+
+class SimTarget:
+    """A target whose store applies atomically. ``position`` and ``applied`` are durable, everything else is not."""
+
+    def __init__(self, name: str, schedule: Schedule, start: Position, trace: Sink | None) -> None:
+        self.name = name
+        self.position = start
+        self.applied: list[Applied] = []
+        self.poisoned: Container[int] = ()
+        self.accepted: list[Session] = []  # Every session that was accepted, in order, for the checkers.
+        self.up = True
+        self.frozen = False
+        self.stalled: list[tuple[Callable[[Any], None], Any]] = []
+        self.links: list[Link] = []
+        self._schedule = schedule
+        self._trace = TargetTrace(name, trace) if trace else None
+
+    # --- What the network does to it ------------------------------------------------------------------------
+
+    def receive(self, link: Link) -> None:
+        """Take the next message from the wire, in order."""
+        if not link.to_target:
+            return  # Lost with the session.
+        if self.frozen:
+            self.stalled.append((self.receive, link))
+            return
+        message = link.to_target.popleft()
+        if message is END:
+            link.up = False  # The reader is gone; a commit that has begun is not.
+        elif link.up:
+            self._handle(link, message)
+
+    def _handle(self, link: Link, message: Any) -> None:
+        if isinstance(message, Session):
+            self._open(link, message)
+        elif isinstance(message, Batch):
+            if link.accepted:
+                link.batches.append(message)
+                self._schedule(self.commit, link)
+        else:  # A probe: the answer is the durable index, from the event loop, whatever the commit thread does.
+            if link.accepted and self.position.session == link.session:
+                self._answer(link, Acked(self.name, link.session, self.position.index))
+
+    def _open(self, link: Link, session: Session) -> None:
+        answer = admit(self.position, session, LOG_ID)
+        if isinstance(answer, Position):
+            self.position = answer
+            link.accepted = True
+            self.accepted.append(session)
+            self._record("accept", session, index=answer.index)
+            self._answer(link, Opened(self.name, session, answer.index))
+        else:
+            self._record("refuse", session)
+            self._refuse(link, answer.reason, answer.detail, answer.index)
+
+    def commit(self, link: Link) -> None:
+        """The commit thread: joins what has arrived and applies it in one transaction. It outlives its stream."""
+        if self.frozen:
+            self.stalled.append((self.commit, link))
+            return
+        if not link.batches or not self.up or link.hung:
+            return  # Joined by an earlier commit, or the process died, or this thread never comes back.
+        batches = [link.batches.popleft()]
+        while link.batches and link.batches[0].prev == batches[-1].to:
+            batches.append(link.batches.popleft())
+        batch = join(batches)
+        refused = check(self.position, link.session, batch)
+        if refused is not None:
+            self._record("reject", link.session)
+            self._refuse(link, refused.reason, refused.detail, refused.index)
+            return
+        poison = next((m for m in batch.messages if m.index in self.poisoned and not m.quarantine), None)
+        if poison is not None:
+            good = tuple(message for message in batch.messages if message.index < poison.index)
+            if poison.index - 1 > batch.prev:
+                self._apply(link, Batch(batch.prev, poison.index - 1, good))
+            self._refuse(link, Refusal.POISON, "the store refuses it", poison.index)
+            return
+        self._apply(link, batch)
+        self._answer(link, Acked(self.name, link.session, batch.to))
+
+    def _apply(self, link: Link, batch: Batch) -> None:
+        self.position = advance(self.position, batch)
+        for m in batch.messages:
+            self.applied.append(Applied(m.index, m.payload, m.quarantine, link.session, self.accepted[-1]))
+        self._record("apply", link.session, index=batch.to)
+
+    # --- Answers and endings --------------------------------------------------------------------------------
+
+    def _answer(self, link: Link, message: Any) -> None:
+        if link.up and not link.hole:
+            link.to_player.append(message)
+            self._schedule(link.host.receive, link)
+
+    def _refuse(self, link: Link, reason: Refusal, detail: str, index: int) -> None:
+        self._answer(link, Refused(self.name, link.session, reason, detail, index))
+        self.drop(link)
+
+    def drop(self, link: Link) -> None:
+        """The target's end closes; the player reads what was sent before and then learns of the end."""
+        if link.up:
+            self._answer(link, END)
+            link.up = False
+        link.to_target.clear()
+        link.batches.clear()
+
+    def crash(self) -> None:
+        """``kill -9``: only position and data stay."""
+        self.up = False
+        self.frozen = False
+        self.stalled.clear()
+        for link in self.links:
+            self.drop(link)
+        self.links.clear()
+
+    def restart(self) -> None:
+        self.up = True
+        if self._trace:
+            self._trace.crash(self.position.index)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        for act, argument in self.stalled:
+            self._schedule(act, argument)
+        self.stalled.clear()
+
+    def _record(self, event: str, session: Session, **facts: object) -> None:
+        if self._trace:
+            self._trace.session(event, session, **facts)
+
+
+def lost(link: Link, error: str) -> Lost:
+    """What the player is told when a link has ended."""
+    return Lost(link.target.name, link.session, error)
