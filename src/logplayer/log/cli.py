@@ -37,7 +37,7 @@ def _verb(body: Body) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Or Python complains at exit.
             code = 0
         if code:
-            click.get_current_context().exit(code)
+            sys.exit(code)
 
     return run
 
