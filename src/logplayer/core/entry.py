@@ -86,7 +86,12 @@ class Quarantined:
     reason: str = ""
 
 
-Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Decides nothing: on the wire it repeats all decisions, so that older records can be trimmed."""
+
+
+Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | Checkpoint
 
 
 class Entry(NamedTuple):

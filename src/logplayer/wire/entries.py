@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import (
+    Checkpoint,
     ExplicitMap,
     HashMap,
     MapChanged,
@@ -82,18 +83,24 @@ def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
 
 def encode_control(record: Record) -> bytes:
     """The payload of a CONTROL entry."""
+    return control_message(record).SerializeToString()
+
+
+def control_message(record: Record) -> pb.Control:
+    """A control record as a message."""
     match record:
         case Takeover(group, player):
-            control = pb.Control(takeover=pb.Takeover(group=group, player=player))
+            return pb.Control(takeover=pb.Takeover(group=group, player=player))
         case TargetAdded(target, at, address):
-            control = pb.Control(target_added=pb.TargetAdded(target=target, at=at, address=address))
+            return pb.Control(target_added=pb.TargetAdded(target=target, at=at, address=address))
         case TargetRemoved(target):
-            control = pb.Control(target_removed=pb.TargetRemoved(target=target))
+            return pb.Control(target_removed=pb.TargetRemoved(target=target))
         case MapChanged(shard_map):
-            control = pb.Control(map_changed=pb.MapChanged(map=_encode_map(shard_map)))
+            return pb.Control(map_changed=pb.MapChanged(map=encode_map(shard_map)))
         case Quarantined(target, index, reason):
-            control = pb.Control(quarantined=pb.Quarantined(target=target, index=index, reason=reason))
-    return control.SerializeToString()
+            return pb.Control(quarantined=pb.Quarantined(target=target, index=index, reason=reason))
+        case Checkpoint():
+            return pb.Control(checkpoint=pb.Checkpoint())
 
 
 def decode_control(payload: bytes) -> Record:
@@ -114,14 +121,17 @@ def decode_control(payload: bytes) -> Record:
     if kind == "target_removed":
         return TargetRemoved(control.target_removed.target)
     if kind == "map_changed":
-        return MapChanged(_decode_map(control.map_changed.map))
+        return MapChanged(decode_map(control.map_changed.map))
     if kind == "quarantined":
         quarantined = control.quarantined
         return Quarantined(quarantined.target, quarantined.index, quarantined.reason)
+    if kind == "checkpoint":
+        return Checkpoint()
     raise Malformed(f"a control record holds {kind or 'nothing'}, which this version does not know; upgrade the player")
 
 
-def _encode_map(shard_map: ShardMap) -> pb.ShardMap:
+def encode_map(shard_map: ShardMap) -> pb.ShardMap:
+    """A shard map as a message."""
     match shard_map:
         case HashMap(targets):
             return pb.ShardMap(hash=pb.HashMap(targets=targets))
@@ -131,7 +141,8 @@ def _encode_map(shard_map: ShardMap) -> pb.ShardMap:
             return pb.ShardMap(explicit=pb.ExplicitMap())
 
 
-def _decode_map(shard_map: pb.ShardMap) -> ShardMap:
+def decode_map(shard_map: pb.ShardMap) -> ShardMap:
+    """The inverse of :func:`encode_map`."""
     kind = shard_map.WhichOneof("kind")
     if kind == "hash":
         return HashMap(tuple(shard_map.hash.targets))

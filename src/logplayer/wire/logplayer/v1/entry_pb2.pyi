@@ -33,20 +33,28 @@ class Transaction(_message.Message):
     def __init__(self, mutations: _Optional[_Iterable[_Union[Mutation, _Mapping]]] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("takeover", "target_added", "target_removed", "map_changed", "quarantined", "snapshot")
+    __slots__ = ("takeover", "target_added", "target_removed", "map_changed", "quarantined", "checkpoint", "nonce", "state")
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
     TARGET_ADDED_FIELD_NUMBER: _ClassVar[int]
     TARGET_REMOVED_FIELD_NUMBER: _ClassVar[int]
     MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     takeover: Takeover
     target_added: TargetAdded
     target_removed: TargetRemoved
     map_changed: MapChanged
     quarantined: Quarantined
-    snapshot: Snapshot
-    def __init__(self, takeover: _Optional[_Union[Takeover, _Mapping]] = ..., target_added: _Optional[_Union[TargetAdded, _Mapping]] = ..., target_removed: _Optional[_Union[TargetRemoved, _Mapping]] = ..., map_changed: _Optional[_Union[MapChanged, _Mapping]] = ..., quarantined: _Optional[_Union[Quarantined, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
+    checkpoint: Checkpoint
+    nonce: str
+    state: Snapshot
+    def __init__(self, takeover: _Optional[_Union[Takeover, _Mapping]] = ..., target_added: _Optional[_Union[TargetAdded, _Mapping]] = ..., target_removed: _Optional[_Union[TargetRemoved, _Mapping]] = ..., map_changed: _Optional[_Union[MapChanged, _Mapping]] = ..., quarantined: _Optional[_Union[Quarantined, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., nonce: _Optional[str] = ..., state: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Takeover(_message.Message):
     __slots__ = ("group", "player")
