@@ -9,7 +9,7 @@ of the content (``dump``) it also compares that. With ``restart`` it kills and s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from logplayer.core.entry import Message, Session
@@ -118,6 +118,10 @@ class Kit:
         start = self.index if prev is None else prev
         return [self.make(b"value %d" % i, prev=start + i) for i in range(count)]
 
+    def heavy(self) -> Batch:
+        """A right batch that takes a while to commit, so that what follows it waits in a queue."""
+        return self.make(*([b"x" * 4000] * 500))
+
     @staticmethod
     def entry(index: int, value: bytes) -> Message:
         """Few keys and many entries, so that an entry applied twice or out of order leaves the wrong value."""
@@ -189,15 +193,23 @@ def rule(name: str) -> Callable[[Check], Check]:
 
 
 async def conform(
-    address: str, target: str, security: Security = NONE, restart: Restart | None = None, dump: Dump | None = None
+    address: str,
+    target: str,
+    security: Security = NONE,
+    restart: Restart | None = None,
+    dump: Dump | None = None,
+    only: Collection[str] = (),
 ) -> list[Verdict]:
-    """The verdict on every rule, in the order of docs/reference/protocol.md.
+    """The verdict on every rule, or on those in ``only``, in the order of docs/reference/protocol.md.
 
     Raises UserError if the target holds data of a real log, and TargetError if it cannot be reached.
     """
     # Imported for their rules, in the order of the verdicts; not above, as they need this module whole.
     from logplayer.testing import conform_rules, conform_faults  # noqa: F401, I001
 
+    unknown = sorted(set(only) - set(RULES))
+    if unknown:
+        raise UserError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(RULES)}")
     stood = await client.position(address, target, security=security)
     if stood.log_id not in ("", LOG_ID):
         raise UserError(f"the target at {address} holds data of log {stood.log_id!r}; the kit would write into it")
@@ -205,6 +217,8 @@ async def conform(
     kit.next_epoch()
     verdicts = []
     for name, check in RULES.items():
+        if only and name not in only:
+            continue
         verdicts.append(await _judge(kit, name, check))
     return verdicts
 

@@ -23,16 +23,25 @@ from logplayer.wire.options import security_from, security_options
 @click.option("--id", "name", required=True, help="The target's name.")
 @click.option("--restart-command", default="", metavar="CMD", help="Kills the target hard, starts it, and returns.")
 @click.option("--dump-command", default="", metavar="CMD", help="Prints the data as 'logplayer target dump' does.")
+@click.option("--rule", "rules", multiple=True, metavar="NAME", help="Check this rule only; may be given again.")
 @click.option("--json", "as_json", is_flag=True)
 @security_options(server=False)
-def conform(address: str, name: str, restart_command: str, dump_command: str, as_json: bool, **secure: Any) -> None:
+def conform(
+    address: str,
+    name: str,
+    restart_command: str,
+    dump_command: str,
+    rules: tuple[str, ...],
+    as_json: bool,
+    **secure: Any,
+) -> None:
     """Check a target, in any language, against the protocol: a verdict for each rule, exit code 1 if one fails.
 
     The kit WRITES into the target, under a log of its own; it refuses a target that holds another log's data.
     """
     restart = _restart(restart_command) if restart_command else None
     dump = _dump(dump_command) if dump_command else None
-    verdicts = run_loop(run_kit(address, name, security_from(**secure), restart, dump))
+    verdicts = run_loop(run_kit(address, name, security_from(**secure), restart, dump, rules))
     _tell(verdicts, as_json)
     if any(verdict.ok is False for verdict in verdicts):
         sys.exit(1)

@@ -90,12 +90,12 @@ class Stream:
         for batch in batches:
             await self.send(encode(batch))
 
-    async def answer(self, timeout: float = ANSWER_SECONDS) -> Answer:
+    async def answer(self) -> Answer:
         """The next thing that the target says."""
         try:
-            return await asyncio.wait_for(self._answers.get(), timeout)
+            return await asyncio.wait_for(self._answers.get(), ANSWER_SECONDS)
         except TimeoutError:
-            raise Broken("an answer", f"silence for {timeout:g} s") from None
+            raise Broken("an answer", f"silence for {ANSWER_SECONDS:g} s") from None
 
     async def open(self, target: str, log_id: str, session: Session) -> Answer:
         """Send an Open and hear the answer."""
@@ -115,15 +115,13 @@ class Stream:
             if last == index:
                 return answer
 
-    async def refused(self, *reasons: Refusal) -> Refused:
-        """The refusal, with one of ``reasons``; acks of what came before it may precede it."""
+    async def refused(self, *reasons: Refusal, acks: int = -1) -> Refused:
+        """The refusal, with one of ``reasons``; acks up to the index ``acks``, of what came before, may precede it."""
         wanted = " or ".join(reason.name for reason in reasons)
         answer = await self.answer()
-        while isinstance(answer, codec.Ack):
+        while isinstance(answer, codec.Ack) and answer.index <= acks:
             answer = await self.answer()
-        if not isinstance(answer, Refused):
-            raise Broken(f"Refused {wanted}", describe(answer))
-        if answer.reason not in reasons:
+        if not isinstance(answer, Refused) or answer.reason not in reasons:
             raise Broken(f"Refused {wanted}", describe(answer))
         after = await self.answer()
         if not isinstance(after, Ended):

@@ -195,7 +195,9 @@ async def _content(kit: Kit) -> None:
     if kit.dump is None:
         raise Skip("no dump command was given")
     stream = await kit.open()
-    await kit.play(stream, *kit.chain(20))
+    at = kit.index
+    aside = Batch(at, at + 1, (message(at + 1, b"conform/aside", b"never", quarantine=True),))
+    await kit.play(stream, aside, *kit.chain(20, prev=at + 1))
     seen = await kit.dump()
     wrong = sorted(key for key in kit.content if seen.get(key) != kit.content[key])
     if wrong:

@@ -213,11 +213,14 @@ async def _overlap(kit: Kit) -> None:
 @rule("reorder")
 async def _reorder(kit: Kit) -> None:
     """Two batches in the wrong order: the first to come is refused with OUT_OF_SYNC, and neither is applied."""
-    stream = await kit.open()
-    first, second = kit.chain(2)
-    await stream.batch(second, first)
-    await stream.refused(Refusal.OUT_OF_SYNC)
-    await kit.unmoved()
+    for heavy in ([], [kit.heavy()]):  # A heavy batch first makes the two wait together, where a target may join them.
+        stream = await kit.open()
+        first, second = kit.chain(2, prev=kit.index + sum(batch.to - batch.prev for batch in heavy))
+        await stream.batch(*heavy, second, first)
+        await stream.refused(Refusal.OUT_OF_SYNC, acks=first.prev)
+        if heavy:
+            kit.done(*heavy)
+        await kit.unmoved()
 
 
 @rule("backwards")
@@ -247,11 +250,12 @@ async def _bad_batch(kit: Kit) -> None:
 async def _bad_batch_in_a_queue(kit: Kit) -> None:
     """A bad batch between good ones is found: an entry of its neighbour's range does not make it right."""
     stream = await kit.open()
-    good = kit.chain(20)
+    heavy = kit.heavy()
+    good = [heavy, *kit.chain(20, prev=heavy.to)]
     at = good[-1].to
     bad = Batch(at, at + 1, (kit.entry(at + 2, b"belongs to the next range"),))
     await stream.batch(*good, bad, Batch(at + 1, at + 3, (kit.entry(at + 3, b"c"),)))
-    await stream.refused(Refusal.BAD_BATCH)
+    await stream.refused(Refusal.BAD_BATCH, acks=at)
     kit.done(*good)
     await kit.unmoved()
 

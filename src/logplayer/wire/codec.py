@@ -16,7 +16,9 @@ from google.protobuf.message import DecodeError
 
 from logplayer.core import digest as digests
 from logplayer.core.entry import Message, Refusal, Session
-from logplayer.core.fence import Batch, Position, Refused
+from logplayer.core.fence import Batch as Batch
+from logplayer.core.fence import Position as Position
+from logplayer.core.fence import Refused as Refused
 from logplayer.errors import Malformed
 from logplayer.wire.entries import decode_control as decode_control
 from logplayer.wire.entries import decode_transaction as decode_transaction

@@ -1,0 +1,401 @@
+"""The conformance kit passes what is right, and catches each broken target by the rule that it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logplayer.core import fence
+from logplayer.core.entry import Refusal, Session
+from logplayer.core.fence import NOBODY, Batch, Position, Refused
+from logplayer.errors import Poison, UserError
+from logplayer.target import host as hosts
+from logplayer.target import protocol, stream
+from logplayer.target.memory import MemoryTarget
+from logplayer.target.protocol import Change, Rejected, Target
+from logplayer.target.server import TargetServer
+from logplayer.target.sqlite import SqliteTarget
+from logplayer.testing.conform import conform
+
+# --- Mutants: targets that break one rule each. -----------------------------------------------------------
+
+
+class NoFence(MemoryTarget):
+    """Takes batches of any session."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None:
+            change = Change(self._position.session, batch=change.batch)
+        return super().apply(change)
+
+
+class NoRangeCheck(MemoryTarget):
+    """Takes batches wherever they start."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None:
+            self._position = replace(self._position, index=change.batch.prev)
+        return super().apply(change)
+
+
+class OnlyForward(MemoryTarget):
+    """Compares with <= where == is meant: a gap passes."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None and change.batch.prev > self._position.index:
+            self._position = replace(self._position, index=change.batch.prev)
+        return super().apply(change)
+
+
+class LastEntryCounts(MemoryTarget):
+    """Stores the last entry's index instead of the end of the range."""
+
+    def apply(self, change: Change) -> Position:
+        super().apply(change)
+        if change.messages:
+            self._position = replace(self._position, index=change.messages[-1].index)
+        return self._position
+
+
+class EmptyStays(MemoryTarget):
+    """Acks an empty batch and does not store that it passed it."""
+
+    def apply(self, change: Change) -> Position:
+        before = self._position
+        after = super().apply(change)
+        if change.batch is not None and not change.messages:
+            self._position = replace(after, index=before.index)
+        return after
+
+
+class AnyEpoch(MemoryTarget):
+    """Lets a lower epoch open."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is None and change.session.epoch < self._position.session.epoch:
+            self._position = replace(self._position, session=NOBODY)
+        return super().apply(change)
+
+
+class SameTermAgain(MemoryTarget):
+    """Lets the stored session open again."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is None and change.session.epoch == self._position.session.epoch:
+            self._position = replace(self._position, session=Session(change.session.epoch, 0))
+        return super().apply(change)
+
+
+class TermsOnly(MemoryTarget):
+    """Orders sessions by term and forgets the epoch."""
+
+    def apply(self, change: Change) -> Position:
+        stored = self._position
+        newer = change.batch is None and change.session.epoch > stored.session.epoch
+        if newer and change.session.term < stored.session.term:
+            raise Rejected(Refused(Refusal.STALE_SESSION, "term", stored.index, stored.session.epoch))
+        return super().apply(change)
+
+
+class AnyLog(MemoryTarget):
+    """Takes entries of any log."""
+
+    def apply(self, change: Change) -> Position:
+        self._position = replace(self._position, log_id=change.log_id or self._position.log_id)
+        return super().apply(change)
+
+
+class WrongDigest(MemoryTarget):
+    """Sums over the payloads only."""
+
+    def apply(self, change: Change) -> Position:
+        super().apply(change)
+        self._position = replace(self._position, digest=sum(len(message.payload) for message in change.messages))
+        return self._position
+
+
+class DigestSkipsQuarantine(MemoryTarget):
+    """Leaves quarantined entries out of the digest."""
+
+    def apply(self, change: Change) -> Position:
+        before = self._position
+        after = super().apply(change)
+        if change.batch is not None:
+            kept = tuple(message for message in change.messages if not message.quarantine)
+            after = fence.advance(before, change.batch._replace(messages=kept))
+        self._position = after
+        return after
+
+
+class LyingAck(MemoryTarget):
+    """Acks a batch before it is stored: the last one is lost if the stream ends."""
+
+    _held: Position | None = None
+
+    def position(self) -> Position:
+        return self._position
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is None:
+            self._held = None
+        elif self._held is not None:
+            self._position, self._held = self._held, None
+        before = self._position
+        after = super().apply(change)
+        if change.batch is not None:
+            self._position, self._held = before, after
+        return after
+
+
+class AppliesQuarantine(MemoryTarget):
+    """Writes what it should keep aside, as far as it can."""
+
+    def apply(self, change: Change) -> Position:
+        after = super().apply(change)
+        for message in change.quarantined:
+            try:
+                rows = protocol.decode_rows(message)
+            except Poison:
+                continue
+            self._data.update((row.key, row.value or b"") for row in rows)
+        return after
+
+
+class PoisonStopsAll(MemoryTarget):
+    """Calls the first entry of a poisoned batch the poisoned one."""
+
+    def apply(self, change: Change) -> Position:
+        try:
+            return super().apply(change)
+        except Poison as poison:
+            raise Poison(str(poison), change.messages[0].index) from None
+
+
+class NonAtomic(MemoryTarget):
+    """Stores the index first and the data later: a crash in between loses the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._later: Change | None = None
+
+    def apply(self, change: Change) -> Position:
+        after = change.check(self._position)
+        for _, key, value in self._later.rows if self._later else []:
+            self._data[key] = value or b""
+        self._later = change
+        self._position = after
+        return after
+
+    def crash(self) -> None:
+        self._later = None
+
+
+class ForgetsSession(MemoryTarget):
+    """Keeps the session in memory only."""
+
+    def crash(self) -> None:
+        self._position = replace(self._position, session=NOBODY)
+
+
+class ForgetsDigest(MemoryTarget):
+    """Keeps the digest in memory only."""
+
+    def crash(self) -> None:
+        self._position = replace(self._position, digest=0)
+
+
+class GroupsAcks(MemoryTarget):
+    """Stores every tenth batch only, and acks all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+        self._stored = Position()
+
+    def apply(self, change: Change) -> Position:
+        after = super().apply(change)
+        self._count += 1
+        if change.batch is None or self._count % 10 == 0:
+            self._stored = after
+        return after
+
+    def crash(self) -> None:
+        self._position = self._stored
+
+
+MUTANTS: list[tuple[type[MemoryTarget], set[str]]] = [
+    (NoFence, {"fence", "zombie"}),
+    (NoRangeCheck, {"repeat", "gap", "overlap", "reorder"}),
+    (OnlyForward, {"gap", "reorder"}),
+    (LastEntryCounts, {"range-beyond-entries"}),
+    (EmptyStays, {"empty-range"}),
+    (AnyEpoch, {"lower-epoch"}),
+    (SameTermAgain, {"stale-term"}),
+    (TermsOnly, {"new-epoch"}),
+    (AnyLog, {"wrong-log"}),
+    (WrongDigest, {"digest"}),
+    (DigestSkipsQuarantine, {"quarantine"}),
+    (LyingAck, {"acked-is-durable"}),
+    (AppliesQuarantine, {"content"}),
+    (PoisonStopsAll, {"poison"}),
+    (NonAtomic, {"content"}),
+    (ForgetsSession, {"restart"}),
+    (ForgetsDigest, {"restart", "restart-under-load"}),
+    (GroupsAcks, {"restart", "restart-under-load"}),
+]
+
+
+# --- Running the kit. -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(target: Target, scheme: str = "tcp") -> AsyncIterator[str]:
+    server = TargetServer({"t1": target})
+    addresses = await server.start(**{scheme: "127.0.0.1:0"})
+    try:
+        yield addresses[0]
+    finally:
+        await server.stop()
+
+
+@pytest.fixture(autouse=True)
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken targets fall silent; on loopback two seconds are enough to call it that."""
+    monkeypatch.setattr("logplayer.testing.conform_client.ANSWER_SECONDS", 2.0)
+
+
+async def failures(
+    target: MemoryTarget | SqliteTarget, scheme: str = "tcp", only: Collection[str] = ()
+) -> dict[str, str]:
+    """The rules that the kit says are broken."""
+
+    async def restart() -> None:
+        await asyncio.sleep(0.1)  # So that some batches are under way.
+        getattr(target, "crash", lambda: None)()
+
+    async def dump() -> dict[bytes, bytes]:
+        return dict(target.scan())
+
+    async with serving(target, scheme) as address:
+        verdicts = await conform(address, "t1", restart=restart, dump=dump, only=only)
+    assert all(verdict.ok is not None for verdict in verdicts)
+    return {verdict.rule: str(verdict) for verdict in verdicts if not verdict.ok}
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "grpc"])
+async def test_our_own_target_passes(tmp_path: Path, scheme: str) -> None:
+    assert await failures(SqliteTarget(tmp_path / "t1.db", "t1"), scheme) == {}
+
+
+@pytest.mark.parametrize(("mutant", "rules"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
+async def test_a_broken_store_is_caught(
+    mutant: type[MemoryTarget], rules: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mutant is NoFence:  # Our server also ends fenced streams by itself; without the store's check both must go.
+        monkeypatch.setattr(stream.Stream, "fenced", lambda self, by: None)
+    caught = await failures(mutant(), only=rules | {"apply", "pipeline"})
+    assert rules == set(caught) - {"apply", "pipeline"}, caught
+
+
+def joins_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins malformed batches with their neighbours."""
+    monkeypatch.setattr(stream, "well_formed", lambda batch: True)
+
+
+def joins_over_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins batches that do not meet, and keeps the queue to do so."""
+
+    def take_all(self: stream.Stream) -> Batch:
+        batches = [batch for batch, _ in self._batches]
+        self._batches.clear()
+        messages = tuple(message for batch in batches for message in batch.messages)
+        return Batch(min(b.prev for b in batches), max(b.to for b in batches), messages)
+
+    monkeypatch.setattr(stream.Stream, "_take_joined", take_all)
+
+
+def any_name_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opens for whatever name the player has in mind."""
+    opening = stream.Stream._open
+    monkeypatch.setattr(stream.Stream, "_open", lambda self, o: opening(self, o._replace(target="t1")))
+
+
+def deaf_to_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not answer a Probe."""
+    monkeypatch.setattr(stream.Stream, "_probe", lambda self: None)
+
+
+def hasty_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers WaitFor at once."""
+    reached = hosts.Host.reached
+    monkeypatch.setattr(hosts.Host, "reached", lambda self, index: reached(self, 0))
+
+
+def checks_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks, then writes: an Open in between is not noticed, so its index is wrong by the time it arrives."""
+
+    def apply(self: MemoryTarget, change: Change) -> Position:
+        after = change.check(self._position)
+        if change.batch is not None:
+            time.sleep(0.02)
+            after = fence.advance(self._position, change.batch)
+        self._position = replace(after, session=max(after.session, self._position.session))
+        return self._position
+
+    monkeypatch.setattr(MemoryTarget, "apply", apply)
+    monkeypatch.setattr(hosts, "ThreadPoolExecutor", lambda _, **more: ThreadPoolExecutor(4, **more))
+
+
+SERVER_MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
+    (joins_without_looking, "bad-batch-in-a-queue"),
+    (joins_over_gaps, "reorder"),
+    (any_name_will_do, "wrong-target"),
+    (deaf_to_probes, "probe"),
+    (hasty_wait_for, "wait-for"),
+    (checks_outside_the_transaction, "late-commit"),
+]
+
+
+@pytest.mark.parametrize(("mutate", "rule"), SERVER_MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
+async def test_a_broken_server_is_caught(
+    mutate: Callable[[pytest.MonkeyPatch], None], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = MemoryTarget.apply
+
+    def apply_slowly(self: MemoryTarget, change: Change) -> Position:
+        time.sleep(0.01)  # A store of the real world: batches wait for one another.
+        return apply(self, change)
+
+    monkeypatch.setattr(MemoryTarget, "apply", apply_slowly)
+    assert await failures(MemoryTarget(), only={rule}) == {}
+    mutate(monkeypatch)
+    assert set(await failures(MemoryTarget(), only={rule})) == {rule}
+
+
+async def test_the_stores_own_fence_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server need not end fenced streams by itself: the check in the transaction is the one that counts."""
+    monkeypatch.setattr(stream.Stream, "fenced", lambda self, by: None)
+    assert await failures(MemoryTarget(), only={"fence", "zombie", "late-commit"}) == {}
+
+
+async def test_a_verdict_says_what_was_expected_and_seen() -> None:
+    caught = await failures(EmptyStays(), only={"empty-range"})
+    assert "FAILED  empty-range" in caught["empty-range"]
+    assert "expected Opened at index" in caught["empty-range"]
+    assert "saw      Opened of" in caught["empty-range"]
+
+
+async def test_the_kit_does_not_write_into_a_real_targets_data() -> None:
+    target = MemoryTarget()
+    target.apply(Change(Session(1, 1), log_id="orders"))
+    async with serving(target) as address:
+        with pytest.raises(UserError, match="holds data of log 'orders'"):
+            await conform(address, "t1")
+    assert target.position().session == Session(1, 1)
