@@ -36,7 +36,7 @@ class Acked:
     target: str
     session: Session
     index: int
-    digest: bytes = b""
+    digest: int = 0
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Opened:
     target: str
     session: Session
     index: int
-    digest: bytes = b""
+    digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,7 @@ class Player:
         if self._trace:
             self._trace.session("ack", target, session, index=index)
         queue.ack(index, self.now)
+        queue.digest = fact.digest
         if queue.messages and queue.writable:
             self._send(queue)
         if self.draining:
@@ -292,7 +293,7 @@ class Player:
         if queue.known and fact.index < queue.acked:
             self._effects.append(effect.Report(queue.name, f"went back from {queue.acked} to {fact.index}"))
         queue.opened(fact.index, self.now)
-        queue.opened_digest = fact.digest
+        queue.digest = fact.digest
         if self._trace:
             self._trace.session("opened", queue.name, fact.session, index=fact.index)
         self._catch_up(queue)

@@ -51,13 +51,13 @@ class TargetQueue:
         "acked",
         "bytes",
         "covered",
+        "digest",
         "health",
         "heartbeat",
         "known",
         "limits",
         "messages",
         "name",
-        "opened_digest",
         "reading",
         "sent",
         "session",
@@ -84,7 +84,7 @@ class TargetQueue:
         self.writable = False
         self.reading = False  # Invariant: at most one catch-up read is outstanding per session.
         self.trimmed_before_open = 0
-        self.opened_digest = b""
+        self.digest = 0  # The target's own, from its last word.
         self.health = Health(name, limits)
         self.heartbeat = Heartbeat(limits)
 

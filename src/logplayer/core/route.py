@@ -57,6 +57,10 @@ class Router:
         if after > self._newest:
             self._add(after, shard_map)
 
+    def replace_first(self, owner: Owner) -> None:
+        """Use a user's own function in place of the first map, which is the only one that no record carries."""
+        self._maps[0], self._owners[0] = None, owner
+
     def versions(self) -> list[tuple[int, ShardMap | None]]:
         """(after, map) of each version; None stands for a user's function, which no record can carry."""
         return list(zip(self._after, self._maps, strict=True))

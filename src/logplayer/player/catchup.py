@@ -1,0 +1,92 @@
+"""Catch-up readers: they read what lagging targets missed, on a budget of their own, so the main stream never waits.
+
+At most ``readers_max`` read at once, each a chunk of the log at a time. Targets that lag at about the same place, as
+all do after a restart, share chunks: the last few are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logplayer.core import event
+from logplayer.core.effect import ReadCatchUp
+from logplayer.core.entry import Entry
+from logplayer.errors import LogError, Trimmed
+from logplayer.log.protocol import Log
+from logplayer.player.entries import decode_entries
+from logplayer.player.session import Tell
+
+CHUNKS_KEPT = 4
+
+
+class Chunk(NamedTuple):
+    """Every entry of ``[first, through]``."""
+
+    first: int
+    through: int
+    entries: list[Entry]
+
+
+class CatchUp:
+    """All catch-up readers of one player."""
+
+    def __init__(
+        self, log: Log, readers_max: int, chunk_bytes: int, tell: Tell, report: Callable[[int, str], None]
+    ) -> None:
+        self._log = log
+        self._chunk_bytes = chunk_bytes
+        self._tell = tell
+        self._report = report
+        self._slots = asyncio.Semaphore(readers_max)
+        self._chunks: deque[Chunk] = deque(maxlen=CHUNKS_KEPT)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def read(self, request: ReadCatchUp) -> None:
+        """Start reading; the core hears of it."""
+        task = asyncio.get_running_loop().create_task(self._read(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Stop all readers."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _read(self, request: ReadCatchUp) -> None:
+        target, session = request.target, request.session
+        try:
+            async with self._slots:
+                chunk = self._find(request.first) or await self._read_chunk(request.first, request.last)
+        except Trimmed as error:
+            self._tell(event.CatchUpTrimmed(target, session, error.first))
+            return
+        except (LogError, OSError) as error:
+            self._tell(event.CatchUpFailed(target, session, str(error)))
+            return
+        through = min(chunk.through, request.last)
+        entries = [entry for entry in chunk.entries if request.first <= entry.index <= through]
+        self._tell(event.CaughtUp(target, session, request.first - 1, through, entries))
+
+    def _find(self, first: int) -> Chunk | None:
+        for chunk in self._chunks:
+            if chunk.first <= first <= chunk.through:
+                return chunk
+        return None
+
+    async def _read_chunk(self, first: int, last: int) -> Chunk:
+        entries: list[Entry] = []
+        bytes_ = 0
+        through = last
+        async for records in self._log.read(first, last):
+            entries += decode_entries(records, self._report)
+            bytes_ += sum([len(record.payload) for record in records])
+            if bytes_ >= self._chunk_bytes:
+                through = entries[-1].index
+                break
+            await asyncio.sleep(0)  # Decoding is work on the loop: let the main stream pass.
+        chunk = Chunk(first, through, entries)
+        self._chunks.append(chunk)
+        return chunk

@@ -1,0 +1,311 @@
+"""The shell: performs what the core asks for and tells it what happened. It decides nothing.
+
+    log ──main fetcher──▶ Fetched ─┐                      ┌─▶ SendBatch ──▶ session ──▶ target
+    log ──catch-up──────▶ CaughtUp ─┼─▶ core.step(event) ──┼─▶ ReadCatchUp ─▶ catch-up reader
+    target ──session────▶ Acked ────┘                      └─▶ TrimLog, OpenSession, CloseSession, StepDown, Stop
+
+Everything runs on one event loop: it is the paper's completion queue, and the core's only caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from logplayer.core import effect, event
+from logplayer.core.entry import Checkpoint, Takeover
+from logplayer.core.invariant import InvariantViolation
+from logplayer.core.player import Player
+from logplayer.core.trace import Sink
+from logplayer.errors import ConfigError, LogError, LogPlayerError, Trimmed
+from logplayer.log.protocol import Info, Log, Record
+from logplayer.player import control as chain
+from logplayer.player.catchup import CatchUp
+from logplayer.player.config import PlayerConfig
+from logplayer.player.entries import decode_entries
+from logplayer.player.progress import Progress
+from logplayer.player.session import TargetSession
+from logplayer.player.status import PlayerStatus, Rates, target_status
+from logplayer.target.client import position
+
+logger = logging.getLogger("logplayer.player")
+
+STOPPED = "stopped"
+STEPPED_DOWN = "stepped down"
+ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+CHECKPOINT_ENTRIES = 1000  # How far behind the newest control record must be before trimming writes a new one.
+
+
+class Shell:
+    """One player: a core, a log, and the sessions to its targets."""
+
+    def __init__(self, log: Log, config: PlayerConfig, trace: Sink | None = None) -> None:
+        self.log = log
+        self.config = config
+        self.core: Player
+        self.log_id = ""
+        self.unroutable = 0
+        self._trace = trace
+        self._log_last = 0
+        self._sessions: dict[str, TargetSession] = {}
+        self._inbox: deque[event.Event] = deque()
+        self._stepping = False
+        self._progress = Progress()
+        self._rates = Rates()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ending: asyncio.Future[str] | None = None
+        self._stop_wanted = False
+        self._started = False
+        self.on_dispatch: Callable[[list[Record]], None] | None = (
+            None  # For benchmarks: called before the core is told.
+        )
+
+    # --- The life of a player ---
+
+    async def run(self) -> str:
+        """Take over, play until stopped or fenced, and say which: ``stopped`` or ``stepped down: why``."""
+        loop = asyncio.get_running_loop()
+        self._ending = loop.create_future()
+        await self._take_over()
+        self._catch_up = CatchUp(
+            self.log, self.config.catch_up_readers_max, self.config.catch_up_bytes, self._tell, self._note_unroutable
+        )
+        self._started = True
+        self._spawn(self._fetch())
+        self._spawn(self._tick())
+        if self._stop_wanted:
+            self.request_stop()
+        try:
+            return await self._ending
+        finally:
+            self._close()
+
+    def request_stop(self) -> None:
+        """Deliver what is queued, then end. Safe to call from a signal handler, and more than once."""
+        self._stop_wanted = True
+        if not self._started or self._ending is None or self._ending.done():
+            return
+        self._tell(event.StopRequested())
+        self._spawn(self._end_after(self.config.drain_ms_max / 1000))
+
+    async def _take_over(self) -> None:
+        """Append the takeover record: its index is the epoch, and all older players are rivals from here on."""
+        config = self.config
+        seats = tuple(config.targets.items())
+        self.log_id = (await self.log.info()).log_id
+        epoch, control = await chain.append(self.log, Takeover(config.group, config.player), config.map, seats)
+        if config.owner is not None:
+            control.router.replace_first(config.owner)
+        info = await self.log.info()
+        self._log_last = info.last
+        start = await self._start_index(info)
+        self.core = Player(
+            epoch,
+            start,
+            control,
+            config.limits,
+            group=config.group,
+            owns=config.owns,
+            trims=config.trims,
+            archived=config.archived,
+            trimmed=info.first - 1,
+            trace=self._trace,
+        )
+        logger.info("took over as epoch %d, main stream from %d, %d targets", epoch, start + 1, len(self.core.queues))
+
+    async def _start_index(self, info: Info) -> int:
+        """Where the main stream begins: at the most advanced target. The others catch up and cost it nothing."""
+        owns = self.config.owns or (lambda name: True)
+        asked = [
+            position(address, name, timeout=ASK_SECONDS, security=self.config.security)
+            for name, address in self.config.targets.items()
+            if owns(name)
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        stood = [answer.index for answer in answers if not isinstance(answer, BaseException)]
+        return max(info.first - 1, min(info.last, max(stood, default=info.last)))
+
+    def _close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        self._catch_up.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _end(self, how: str) -> None:
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(how)
+
+    async def _end_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._end(STOPPED)
+
+    # --- The inbox ---
+
+    def _tell(self, fact: event.Event) -> None:
+        """One event for the core, and its effects. An effect that leads to another event waits its turn."""
+        self._inbox.append(fact)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._inbox:
+                for request in self.core.step(self._inbox.popleft()):
+                    self._performers[type(request)](self, request)
+        except InvariantViolation as error:
+            # The loop would log and swallow it: hand it to run(), which ends the process.
+            if self._ending is not None and not self._ending.done():
+                self._ending.set_exception(error)
+        finally:
+            self._stepping = False
+
+    # --- What the core asks for ---
+
+    def _open(self, request: effect.OpenSession) -> None:
+        address = self._address(request.target)
+        if not address:
+            error = f"nobody has told where {request.target} is: give its address to the player"
+            self._inbox.append(event.Lost(request.target, request.session, error))
+            return
+        self._sessions[request.target] = TargetSession(
+            request.target, request.session, address, self.log_id, self.config.security, self._tell
+        )
+
+    def _close_session(self, request: effect.CloseSession) -> None:
+        session = self._sessions.get(request.target)
+        if session is not None and session.session == request.session:
+            del self._sessions[request.target]
+            session.close()
+
+    def _send(self, request: effect.SendBatch) -> None:
+        self._sessions[request.target].send(request)
+
+    def _probe(self, request: effect.SendProbe) -> None:
+        self._sessions[request.target].probe()
+
+    def _read(self, request: effect.ReadCatchUp) -> None:
+        self._catch_up.read(request)
+
+    def _trim(self, request: effect.TrimLog) -> None:
+        self._spawn(self._trim_log(request.up_to))
+
+    def _step_down(self, request: effect.StepDown) -> None:
+        logger.warning("stepping down: %s", request.reason)
+        self._end(f"{STEPPED_DOWN}: {request.reason}")
+
+    def _stop(self, request: effect.Stop) -> None:
+        self._end(STOPPED)
+
+    def _report(self, request: effect.Report) -> None:
+        logger.error("target %s: %s", request.target, request.what)
+
+    _performers: dict[type, Callable[[Shell, Any], None]] = {  # noqa: RUF012
+        effect.OpenSession: _open,
+        effect.CloseSession: _close_session,
+        effect.SendBatch: _send,
+        effect.SendProbe: _probe,
+        effect.ReadCatchUp: _read,
+        effect.TrimLog: _trim,
+        effect.StepDown: _step_down,
+        effect.Stop: _stop,
+        effect.Report: _report,
+    }
+
+    def _address(self, target: str) -> str:
+        member = self.core.control.members.get(target)
+        return self.config.targets.get(target) or (member.address if member else "")
+
+    # --- The main stream ---
+
+    async def _fetch(self) -> None:
+        """Read the log for ever, from where the core stands; after trouble, again from there."""
+        attempt = 0
+        while True:
+            try:
+                async for records in self.log.read(self.core.current + 1):
+                    attempt = 0
+                    self._fetched(records)
+            except Trimmed as error:
+                head = await chain.load(self.log)
+                self._tell(event.MainTrimmed(error.first, head.control(self.config.map)))
+            except (LogError, OSError) as error:
+                logger.warning("the log cannot be read at %d: %s; trying again", self.core.current + 1, error)
+                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+                attempt += 1
+
+    def _fetched(self, records: list[Record]) -> None:
+        if self.on_dispatch is not None:
+            self.on_dispatch(records)
+        self._progress.fetched(records)
+        self._log_last = max(self._log_last, records[-1].index)
+        self._tell(event.Fetched(decode_entries(records, self._note_unroutable)))
+
+    def _note_unroutable(self, index: int, why: str) -> None:
+        self.unroutable += 1
+        logger.error("entry %d is for nobody: %s", index, why)
+
+    # --- Time, trim, tasks ---
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._tell(event.Ticked(int(loop.time() * 1000)))
+            self._rates.note("", self.core.current)
+            for queue in self.core.queues.values():
+                if queue.known:
+                    self._rates.note(queue.name, queue.acked)
+            await asyncio.sleep(self.config.tick_ms / 1000)
+
+    async def _trim_log(self, up_to: int) -> None:
+        """Trim, but never the newest control record: if it is in the way, repeat it further on for the next time."""
+        with contextlib.suppress(LogError):  # Trimming is housekeeping; the next time does it.
+            newest = (await self.log.info()).control
+            if newest <= up_to and self.core.current - newest > CHECKPOINT_ENTRIES:
+                newest, _ = await chain.append(self.log, Checkpoint(), self.config.map)
+            allowed = min(up_to, newest - 1)
+            if allowed >= 1:
+                await self.log.trim(allowed)
+                self._tell(event.LogTrimmed(allowed))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._ending and not self._ending.done():
+            self._ending.set_exception(task.exception() or LogPlayerError("a task of the player failed"))
+
+    # --- For operators ---
+
+    def status(self) -> PlayerStatus:
+        """Where everything stands now."""
+        core = self.core
+        queues = core.queues.values()
+        return PlayerStatus(
+            group=self.config.group,
+            player=self.config.player,
+            epoch=core.epoch,
+            current=core.current,
+            log_last=self._log_last,
+            consistent_cut=min((queue.acked for queue in queues), default=0),
+            entries_per_second=round(self._rates.per_second("", core.current), 1),
+            unroutable=self.unroutable,
+            state="stopping" if core.draining else "stopped" if core.stopped else "playing",
+            targets=tuple(
+                target_status(queue, core, self._address(queue.name), self._progress, self._rates) for queue in queues
+            ),
+        )
+
+    def retry(self, target: str) -> None:
+        """Try a blocked or waiting target again at once."""
+        if target not in self.core.queues:
+            raise ConfigError(f"this player has no target {target!r}; it has {', '.join(self.core.queues) or 'none'}")
+        self._tell(event.RetryRequested(target))
