@@ -1,0 +1,70 @@
+"""``logplayer cluster``: three NATS servers on this machine for the replicated log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from logplayer.log.cluster import DEFAULT_PORT, Cluster, NodeStatus
+
+
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+    folder = click.Path(file_okay=False, path_type=Path)
+    function = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")(function)
+    return click.option(
+        "--dir",
+        "directory",
+        type=folder,
+        default=Path.home() / ".logplayer" / "cluster",
+        show_default="~/.logplayer/cluster",
+        help="Where configuration, data and logs are.",
+    )(function)
+
+
+@click.group()
+def cluster() -> None:
+    """Three NATS servers on this machine for the replicated log."""
+
+
+@cluster.command()
+@_common
+@click.option("--port", type=click.IntRange(1024, 60000), default=DEFAULT_PORT, show_default=True)
+@click.option("--name", default="wal", show_default=True, help="The log's name in the address that is shown.")
+def up(directory: Path, as_json: bool, port: int, name: str) -> None:
+    """Start the servers, or those that do not run, and wait until they take writes."""
+    made = Cluster(directory, port)
+    _show(made.up(), as_json, made.address(name))
+
+
+@cluster.command()
+@_common
+def down(directory: Path, as_json: bool) -> None:
+    """Stop the servers; their data stays."""
+    stopped = Cluster.find(directory).down()
+    click.echo(
+        json.dumps({"stopped": stopped}) if as_json else f"stopped {stopped} servers; the data stays in {directory}"
+    )
+
+
+@cluster.command()
+@_common
+@click.option("--name", default="wal", show_default=True, help="The log's name in the address that is shown.")
+def status(directory: Path, as_json: bool, name: str) -> None:
+    """Show each server: its port and process, and whether it syncs before it answers."""
+    found = Cluster.find(directory)
+    _show(found.status(), as_json, found.address(name))
+
+
+def _show(nodes: list[NodeStatus], as_json: bool, address: str) -> None:
+    if as_json:
+        click.echo(json.dumps({"address": address, "nodes": [node._asdict() for node in nodes]}))
+        return
+    sync = {True: "syncs always", False: "SYNCS LAZILY", None: "sync unknown"}
+    for node in nodes:
+        state = "ready" if node.ready else "starting" if node.pid else "down"
+        click.echo(f"{node.name}  port {node.port}  pid {node.pid or '-'}  {state}  {sync[node.syncs]}  {node.version}")
+    click.echo(f"address: {address}")
