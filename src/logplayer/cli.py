@@ -15,8 +15,10 @@ from logplayer.errors import LogPlayerError, UserError
 VERBS = {
     "log": "logplayer.log.cli:log",
     "cluster": "logplayer.log.cluster_cli:cluster",
-    "target": "logplayer.target.cli:target",
+    "target": "logplayer.player.members_cli:target",
     "conform": "logplayer.testing.conform_cli:conform",
+    "play": "logplayer.player.cli:play",
+    "status": "logplayer.player.cli:status",
     "sim": "logplayer.testing.sim_cli:sim",
     "spec": "logplayer.testing.spec_cli:spec",
 }
