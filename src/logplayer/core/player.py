@@ -60,6 +60,7 @@ class Player:
         self.draining = False
         self.stopped = False
         self.queues: dict[str, TargetQueue] = {}
+        self._terms: dict[str, int] = {}  # Of members that left: one that comes back must not reuse a session.
         self._owns = owns  # Which members are this group's; None: all of them.
         self._trims = trims
         self._clock: int | None = None
@@ -182,11 +183,26 @@ class Player:
         members = self.control.members
         for name in [name for name in self.queues if name not in members]:
             queue = self.queues.pop(name)
+            self._terms[name] = queue.term
             self._end_session(queue)
         for name, added in members.items():
             if name not in self.queues and (self._owns is None or self._owns(name)):
                 # Until it reports its own index, it holds the trim point at the index that it reserved.
-                self.queues[name] = TargetQueue(name, self.limits, acked=added.at or 0)
+                self.queues[name] = TargetQueue(name, self.limits, added.at or 0, self._terms.pop(name, 0))
+
+    def wants_entries(self) -> bool:
+        """Whether anybody would gain from the next entries of the main stream.
+
+        The main stream waits for no target. But when every target with a session has plenty queued, or reads the log
+        for itself, to dispatch more now would only turn LIVE targets into lagging ones. With no session at all there
+        may still be control records to see.
+        """
+        served = False
+        for queue in self.queues.values():
+            if queue.state is LIVE and queue.has_room():
+                return True
+            served = served or queue.state is not SUSPENDED
+        return not served
 
     # --- Sending --------------------------------------------------------------------------------------------
 

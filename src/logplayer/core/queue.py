@@ -68,12 +68,12 @@ class TargetQueue:
         "writable",
     )
 
-    def __init__(self, name: str, limits: Limits, acked: int = 0) -> None:
+    def __init__(self, name: str, limits: Limits, acked: int = 0, term: int = 0) -> None:
         self.name = name
         self.limits = limits
         self.state = State.SUSPENDED
         self.session: Session | None = None  # Invariant: not None unless SUSPENDED; None or opening if SUSPENDED.
-        self.term = 0  # Invariant: the term of the newest session, open or gone.
+        self.term = term  # Invariant: the term of the newest session, open or gone.
         self.known = False  # Whether the target has reported its index to this player.
         self.acked = acked  # A lower bound of what is durable; kept across sessions, for the trim point.
         self.sent = 0
@@ -166,6 +166,11 @@ class TargetQueue:
         self.bytes = bytes_
         self.covered = message.index
         return True
+
+    def has_room(self) -> bool:
+        """Whether less than half of the queue is taken."""
+        limits = self.limits
+        return len(self.messages) * 2 <= limits.queue_count_max and self.bytes * 2 <= limits.queue_bytes_max
 
     def cover(self, through: int) -> None:
         """Everything for this target up to ``through`` is queued."""

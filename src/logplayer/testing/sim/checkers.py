@@ -6,6 +6,8 @@ memory bound             queued and in-flight entries and bytes stay within the 
 trim                     what is trimmed is durable at every registered target
 ack soundness            no player believes more than the target durably has
 fenced                   sessions are accepted in rising order, and only the newest applies anything
+fresh session            a player never opens the same session of a target twice
+payload                  what arrives is what the log holds for that target
 one writer               a stream gets one write at a time
 drain                    a player that says it has stopped has nothing under way
 false re-seed            nobody is told to re-seed a target that the log can still serve
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from logplayer.core import digest
 from logplayer.core.effect import Report, SendBatch
+from logplayer.core.entry import Session
 from logplayer.core.fence import Batch
 from logplayer.core.queue import State
 from logplayer.testing.sim.world import Link, SimLog, SimTarget
@@ -43,6 +46,11 @@ class Checkers:
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self._seen: dict[str, int] = {}  # target -> deliveries already checked
+        self._opened: dict[tuple[int, str], Session] = {}  # (epoch, target) -> the newest session
+
+    def forget(self, name: str) -> None:
+        """The target was filled anew: its deliveries are counted from here."""
+        self._seen.pop(name, None)
 
     # --- After each step ------------------------------------------------------------------------------------
 
@@ -95,6 +103,13 @@ class Checkers:
                 raise Violation("memory bound", f"acked batches are still counted: {queue!r}")
             if queue.known and queue.acked > target.position.index:
                 raise Violation("ack soundness", f"believes {queue.acked}, {queue.name} has {target.position.index}")
+
+    def opened(self, host: Host, name: str, session: Session) -> None:
+        """A player opens a session: late words of an older one must not be taken for words of this one."""
+        before = self._opened.get((host.core.epoch, name))
+        if before is not None and session <= before:
+            raise Violation("fresh session", f"{name} is opened as {session} after {before}")
+        self._opened[host.core.epoch, name] = session
 
     def sent(self, batch: SendBatch, link: Link | None) -> None:
         """A batch goes out."""

@@ -78,6 +78,7 @@ class Host:
 
     def _open(self, request: effect.OpenSession) -> None:
         target = self.sim.targets[request.target]
+        self.sim.checkers.opened(self, request.target, request.session)
         link = Link(self, target, request.session)
         self.links[request.target] = link
         if not target.up:

@@ -287,11 +287,7 @@ class Simulation:
             return
         what = self.rng.random()
         if what < 0.5 and len(self.registered) < self.options.targets + 2:
-            self._spare += 1
-            name = f"n{self._spare}"
-            at = self._append_record(TargetAdded(name))
-            self._make_target(name, at, 0)
-            self.registered[name] = None
+            self._add_target()
         elif what < 0.7 and len(self.registered) > 1:
             name = self.rng.choice(list(self.registered))
             self._append_record(TargetRemoved(name))
@@ -299,6 +295,21 @@ class Simulation:
         elif not isinstance(self._map, ExplicitMap):
             self._map = self._make_map(tuple(self.registered))
             self._append_record(MapChanged(self._map))
+
+    def _add_target(self) -> None:
+        """A new target, or one that was removed and that somebody has filled anew: it remembers its last session."""
+        gone = [name for name in self.targets if name not in self.registered]
+        if gone and self.rng.random() < 0.5:
+            name = self.rng.choice(gone)
+            at = self._append_record(TargetAdded(name))
+            self.targets[name].refill(at)
+            self.started_at[name], self.started_digest[name] = at, 0
+            self.checkers.forget(name)
+        else:
+            self._spare += 1
+            name = f"n{self._spare}"
+            self._make_target(name, self._append_record(TargetAdded(name)), 0)
+        self.registered[name] = None
 
     def _archive(self) -> None:
         if self.archived is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from logplayer.core import digest
 from logplayer.core.entry import Entry, Refusal, Session
 from logplayer.core.event import Acked, Lost, Opened, Refused
 from logplayer.core.fence import Batch, Position, admit, advance, check, join
@@ -196,6 +197,11 @@ class SimTarget:
         for link in self.links:
             self.drop(link)
         self.links.clear()
+
+    def refill(self, at: int) -> None:
+        """Somebody filled the store with everything up to ``at``. What it knew of sessions stays."""
+        self.position = replace(self.position, index=at, digest=digest.EMPTY)
+        self.applied.clear()
 
     def restart(self) -> None:
         self.up = True
