@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -55,7 +55,7 @@ class TargetAdded:
 
     ``at`` is where its content begins to be the player's duty: everything up to there must be in it before it opens.
     None stands for the record's own index, which no trim can have passed. An explicit index may already be trimmed;
-    then the target is told to re-seed.
+    then the target is told to re-seed. For a target that is a member already, only the address changes.
     """
 
     target: str
@@ -94,12 +94,18 @@ class Checkpoint:
 Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | Checkpoint
 
 
-class Entry(NamedTuple):
-    """One entry of the log: a transaction's mutations, or a control record."""
+@dataclass(slots=True)
+class Entry:
+    """One entry of the log: a transaction's mutations, or a control record.
 
-    index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
+    ``parts`` remembers how the router split it. The map in force at an index never changes, so several readers of one
+    entry share the work.
+    """
+
+    index: int
     mutations: tuple[Mutation, ...] = ()
     record: Record | None = None
+    parts: dict[str, bytes] | None = field(default=None, compare=False, repr=False)
 
 
 # --- Shard maps: data, so that a log record can carry one. ------------------------------------------------

@@ -67,21 +67,22 @@ class Router:
 
     def split(self, entry: Entry) -> dict[str, bytes]:
         """The payload for each target of the entry, in the order in which the entry names them."""
+        if entry.parts is not None:
+            return entry.parts
         owner = self._owners[-1] if entry.index > self._newest else self._owner_at(entry.index)
-        parts: dict[str, list[bytes]] = {}
+        pieces: dict[str, list[bytes]] = {}
         for key, encoded, explicit in entry.mutations:
             target = explicit or owner(key)
-            if target in parts:
-                parts[target].append(encoded)
+            if target in pieces:
+                pieces[target].append(encoded)
             elif target:
-                parts[target] = [encoded]
-        return {target: pieces[0] if len(pieces) == 1 else b"".join(pieces) for target, pieces in parts.items()}
+                pieces[target] = [encoded]
+        entry.parts = parts = {name: p[0] if len(p) == 1 else b"".join(p) for name, p in pieces.items()}
+        return parts
 
     def part(self, entry: Entry, target: str) -> bytes | None:
         """The payload for one target, or None if the entry is not for it."""
-        owner = self._owner_at(entry.index)
-        pieces = [encoded for key, encoded, explicit in entry.mutations if (explicit or owner(key)) == target]
-        return b"".join(pieces) if pieces else None
+        return self.split(entry).get(target)
 
     def _owner_at(self, index: int) -> Owner:
         return self._owners[bisect_left(self._after, index, lo=1) - 1]

@@ -38,6 +38,7 @@ STOPPED = "stopped"
 STEPPED_DOWN = "stepped down"
 ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+REST_MS_MAX = 50  # How long the main stream may rest while every target has plenty to do.
 CHECKPOINT_ENTRIES = 1000  # How far behind the newest control record must be before trimming writes a new one.
 
 
@@ -231,6 +232,8 @@ class Shell:
                 async for records in self.log.read(self.core.current + 1):
                     attempt = 0
                     self._fetched(records)
+                    if not self.core.wants_entries():
+                        await self._rest()
             except Trimmed as error:
                 head = await chain.load(self.log)
                 self._tell(event.MainTrimmed(error.first, head.control(self.config.map)))
@@ -238,6 +241,13 @@ class Shell:
                 logger.warning("the log cannot be read at %d: %s; trying again", self.core.current + 1, error)
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
                 attempt += 1
+
+    async def _rest(self) -> None:
+        """Let the targets work off what they have; not for long, since there may be decisions in the log."""
+        for _ in range(REST_MS_MAX):
+            await asyncio.sleep(0.001)
+            if self.core.wants_entries():
+                return
 
     def _fetched(self, records: list[Record]) -> None:
         if self.on_dispatch is not None:
