@@ -45,6 +45,11 @@ class Health:
         self.last_error = f"{blocked.kind}: {blocked.detail}"
         self.retry_at = now + self._limits.blocked_ms
 
+    def admitted(self) -> None:
+        """The target opened a session: what an Open is refused for is over. A poisoned entry is still ahead."""
+        if self.blocked is not None and self.blocked.kind in ("RESEED", "WRONG_LOG", "WRONG_TARGET"):
+            self.blocked = None
+
     def unblock(self, now: int) -> None:
         """Somebody acted: try at once."""
         self.blocked = None

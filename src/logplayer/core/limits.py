@@ -32,9 +32,11 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{field.name} = {value!r}: must be a whole number of at least 1")
         self._require(self.heartbeat_ms < self.silence_ms_max, "heartbeat_ms", "silence_ms_max")
+        # One tick may age a session by tick_ms_max: above the silence limit, a pause of ours would end them all.
+        self._require(self.tick_ms_max < self.silence_ms_max, "tick_ms_max", "silence_ms_max")
         self._require(self.backoff_ms_min <= self.backoff_ms_max, "backoff_ms_min", "backoff_ms_max")
         self._require(self.batch_bytes_max <= self.flight_bytes_max, "batch_bytes_max", "flight_bytes_max")
 

@@ -30,7 +30,9 @@ class Control:
         record = entry.record
         if isinstance(record, TargetAdded):
             at = entry.index if record.at is None else record.at
-            self.members[record.target] = replace(record, at=at)
+            member = self.members.get(record.target)
+            # Of a member only the address changes: a later start would tell it to re-seed what the log still has.
+            self.members[record.target] = replace(record, at=at if member is None else member.at)
         elif isinstance(record, TargetRemoved):
             self.members.pop(record.target, None)
             self.quarantined.pop(record.target, None)

@@ -4,7 +4,8 @@ The caller's duties:
 
 1. Feed events one at a time, from one thread. Perform the returned effects in order.
 2. Append a takeover record to the log before making a core; the record's index is the ``epoch``.
-3. Give ``control`` as decided by every control record up to some index; records read again change nothing.
+3. Give ``control`` as decided by every control record up to the takeover record, a copy of its own: the core goes on
+   deciding on it. Records read again change nothing.
 4. Feed ``Ticked`` at least every ``limits.tick_ms_max``, and once at the start: sessions are opened on ticks.
 5. Answer each ``OpenSession`` with ``Opened``, ``Refused`` or ``Lost``; each ``SendBatch`` with ``Written`` or
    ``Lost``; each ``ReadCatchUp`` with ``CaughtUp``, ``CatchUpTrimmed`` or ``CatchUpFailed``. Late answers of dead
@@ -27,6 +28,7 @@ from logplayer.core.membership import Control
 from logplayer.core.queue import State, TargetQueue
 from logplayer.core.trace import PlayerTrace, Sink
 from logplayer.core.trim import trim_point
+from logplayer.errors import ConfigError
 
 LIVE = State.LIVE
 SUSPENDED = State.SUSPENDED
@@ -49,8 +51,15 @@ class Player:
         trimmed: int = 0,
         trace: Sink | None = None,
     ) -> None:
+        if trims and owns is not None:
+            raise ConfigError(
+                "a player of some of the targets cannot trim: it does not know what the others have. Trim with a "
+                "player that owns every target, or leave trims off"
+            )
         self.epoch = epoch
-        self.current = current  # The main stream has dispatched every entry up to here.
+        # The main stream has dispatched every entry up to here. It starts no later than at the takeover record: a
+        # record behind it is not yet in ``control``, and nobody else would read it.
+        self.current = min(current, epoch)
         self.control = control
         self.limits = limits or Limits()
         self.group = group
@@ -63,8 +72,9 @@ class Player:
         self._terms: dict[str, int] = {}  # Of members that left: one that comes back must not reuse a session.
         self._owns = owns  # Which members are this group's; None: all of them.
         self._trims = trims
+        self._trim_asked = trimmed  # The log may have obeyed only in part, or not at all.
         self._clock: int | None = None
-        self._swept = current  # Where idle targets were last looked at.
+        self._swept = self.current  # Where idle targets were last looked at.
         self._effects: list[effect.Effect] = []
         self._trace = PlayerTrace(epoch, trace) if trace else None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -86,7 +96,7 @@ class Player:
         }
         self._admit_members()
         if self._trace:
-            self._trace.main("start", current=current)
+            self._trace.main("start", current=self.current)
 
     def __repr__(self) -> str:
         return f"<Player epoch={self.epoch} current={self.current} targets={len(self.queues)} stopped={self.stopped}>"
@@ -278,9 +288,14 @@ class Player:
         queue = self._current_queue(fact.target, fact.session)
         if queue is None:
             return  # A reader from an earlier session, still winding down.
-        if recovery.push(queue, fact, self.control) and self._trace:
-            self._trace.session("read", queue.name, fact.session, after=fact.after, through=queue.covered)
-        self._catch_up(queue)
+        if recovery.push(queue, fact, self.control):
+            if queue.covered > self.current:
+                raise broken("QueueHoldsCoverage", queue=queue, current=self.current)
+            if self._trace:
+                self._trace.session("read", queue.name, fact.session, after=fact.after, through=queue.covered)
+            self._catch_up(queue)
+        # A read that found no room is not repeated here, or it would spin until the target takes something: the next
+        # batch makes room and reads on, and so does the next tick.
         self._pump(queue)
 
     def _catch_up_trimmed(self, fact: event.CatchUpTrimmed) -> None:
@@ -309,6 +324,7 @@ class Player:
         if queue.known and fact.index < queue.acked:
             self._effects.append(effect.Report(queue.name, f"went back from {queue.acked} to {fact.index}"))
         queue.opened(fact.index, self.now)
+        queue.health.admitted()
         queue.digest = fact.digest
         if self._trace:
             self._trace.session("opened", queue.name, fact.session, index=fact.index)
@@ -388,6 +404,7 @@ class Player:
 
     def _look_after(self, queue: TargetQueue) -> None:
         """Deadlines, a probe, an empty batch, a read that is to be tried again: what time alone brings."""
+        queue.verify()
         overdue = queue.heartbeat.overdue(self.now, len(queue.window.flight))
         if overdue:
             self._lose(queue, overdue)
@@ -407,11 +424,11 @@ class Player:
 
     def _trim_if_worth_it(self) -> None:
         point = self.trim_point()
-        if point - self.trimmed < self.limits.trim_entries_min:
+        if point - max(self.trimmed, self._trim_asked) < self.limits.trim_entries_min:
             return
         if any(queue.acked < point for queue in self.queues.values()):
             raise broken("TrimSafe", point=point, queues=list(self.queues.values()))
-        self.trimmed = point
+        self._trim_asked = point
         self._effects.append(effect.TrimLog(point))
         if self._trace:
             self._trace.main("trim", to=point)

@@ -145,6 +145,8 @@ class TargetQueue:
         if self.state is not State.CATCHING_UP or self.covered < current:
             return False
         self._become(State.LIVE)
+        if self.covered < current:
+            raise broken("LiveCoversMain", queue=self, current=current)
         return True
 
     def demote(self, current: int) -> None:
@@ -211,8 +213,6 @@ class TargetQueue:
 
     def _take_messages(self, room: int) -> tuple[list[Message], int]:
         queue, limits = self.messages, self.limits
-        if room > limits.batch_bytes_max:
-            room = limits.batch_bytes_max
         taken: list[Message] = []
         bytes_ = 0
         while queue and len(taken) < limits.batch_count_max:
@@ -221,6 +221,8 @@ class TargetQueue:
                 break
             taken.append(queue.popleft())
             bytes_ += more
+            if room > limits.batch_bytes_max:
+                room = limits.batch_bytes_max  # For the rest of the batch: a first message may be larger than that.
         self.bytes -= bytes_
         return taken, bytes_
 
@@ -237,6 +239,21 @@ class TargetQueue:
             heartbeat.progress_at = now
             self.health.attempts = 0  # The next loss starts with the shortest wait.
             self.health.blocked = None
+
+    def verify(self) -> None:
+        """Raise if an invariant does not hold. The player calls this at every tick: the hot path need not."""
+        if self.state is State.SUSPENDED:
+            return
+        messages, window, limits = self.messages, self.window, self.limits
+        if not self.acked <= self.sent <= self.covered:
+            raise broken("IndexOrder", queue=self)
+        if messages and (messages[0].index <= self.sent or messages[-1].index > self.covered):
+            raise broken("QueueHoldsCoverage", queue=self, first=messages[0].index, last=messages[-1].index)
+        if len(messages) > limits.queue_count_max or (len(messages) > 1 and self.bytes > limits.queue_bytes_max):
+            raise broken("MemoryBound", queue=self, bytes=self.bytes)
+        batches = len(window.flight)
+        if batches > window.batches_max or (batches > 1 and window.bytes > window.bytes_max):
+            raise broken("MemoryBound", queue=self, window=window)
 
     def idle(self) -> bool:
         """Nothing is queued and nothing is in flight."""

@@ -113,8 +113,10 @@ class Checkers:
 
     def sent(self, batch: SendBatch, link: Link | None) -> None:
         """A batch goes out."""
-        if len(batch.messages) > self._sim.options.limits.batch_count_max:
-            raise Violation("memory bound", f"a batch of {len(batch.messages)} messages")
+        limits, count = self._sim.options.limits, len(batch.messages)
+        bytes_ = sum([len(message.payload) for message in batch.messages])
+        if count > limits.batch_count_max or (count > 1 and bytes_ > limits.batch_bytes_max):
+            raise Violation("memory bound", f"a batch of {count} messages and {bytes_} bytes")
         if link is not None and link.writing:
             raise Violation("one writer", f"a second write to {batch.target} before the first was taken")
 

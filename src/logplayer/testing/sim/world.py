@@ -48,7 +48,7 @@ class SimLog:
         if last is not None:
             while found and found[-1].index > last:
                 found.pop()
-        return found
+        return [Entry(entry.index, entry.mutations, entry.record) for entry in found]  # Every reader decodes its own.
 
     def expected(self, target: str, through: int) -> list[int]:
         """The indexes that ``target`` must have applied when it stands at ``through``."""
