@@ -1,7 +1,8 @@
 """One target inside a server: its worker thread, what is durable in it, and who waits for that.
 
 Every change goes through one thread, in order. What the thread commits is durable whether or not the stream that
-asked for it still lives, so the result always comes back here first and the stream hears of it if it is there.
+asked for it still lives, so the result always comes back here first and the stream hears of it if it is there. A
+store that never waits may say ``inline = True``: it is called from the event loop and saves the way to the thread.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Host:
         self.position = Position()  # Durable, as of the last commit; None of it is a promise about the next.
         self._target = target
         self._trace = trace
+        self._inline = bool(getattr(target, "inline", False))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"target-{name}")
         self._loop: asyncio.AbstractEventLoop
         self._owner: Owner | None = None
@@ -146,6 +148,15 @@ class Host:
     # --- Between the worker thread and the event loop ---
 
     def _submit(self, work: Callable[[], Outcome], then: Then) -> None:
+        if self._inline:
+            future: Future[Outcome] = Future()
+            try:
+                future.set_result(work())
+            except Exception as error:  # noqa: BLE001 - as a thread would: the store's error goes to the stream.
+                future.set_exception(error)
+            self._loop.call_soon(self._finished, future, then)
+            return
+
         def done(future: Future[Outcome]) -> None:
             # Cancelled means that the server stops: nobody is left to hear it.
             if not future.cancelled() and not self._loop.is_closed():

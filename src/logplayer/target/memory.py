@@ -11,6 +11,8 @@ from logplayer.target.protocol import Change
 class MemoryTarget:
     """See :class:`logplayer.target.protocol.Store`. Atomic, because nothing here can fail after the check."""
 
+    inline = True  # It never waits, so it needs no thread of its own: see logplayer.target.host.
+
     def __init__(self) -> None:
         self._position = Position()
         self._data: dict[bytes, bytes] = {}

@@ -24,16 +24,17 @@ from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 _MUTATIONS = 0x0A  # Transaction.mutations: field 1, length-delimited
 
 
+# Two bytes hold 14 bits: a table makes the usual lengths and indexes cheap.
+_SHORT = tuple(bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14))
+_MORE = tuple(bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(1 << 14))
+_new_tuple = tuple.__new__
+
+
 def varint(value: int) -> bytes:
     """``value`` in protobuf's base-128 encoding."""
-    if value < 0x80:
-        return value.to_bytes(1, "big")
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 0x4000:
+        return _SHORT[value]
+    return _MORE[value & 0x3FFF] + varint(value >> 14)
 
 
 def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
@@ -52,9 +53,37 @@ def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
         length, position = _read_varint(payload, position + 1)
         if position + length > end:
             raise Malformed(f"a transaction ends inside the mutation at byte {start}")
+        mutations.append(_mutation(payload, start, position, position + length))
         position += length
-        mutations.append(_mutation(payload, start, position - length, position))
     return tuple(mutations)
+
+
+def _mutation(payload: bytes, start: int, body: int, end: int) -> Mutation:
+    """The mutation whose field is ``payload[start:end]`` and whose message begins at ``body``.
+
+    Read by hand if it looks as encoders write it: key, value, op, target, each once at most and with a short length.
+    The value, nearly all of it, is then copied once and never looked at. Everything else is left to protobuf.
+    """
+    try:
+        key_end = body + 2 + payload[body + 1]
+        value_length, position = _read_varint(payload, key_end + 1)
+        position += value_length
+        plain = payload[body] == 0x0A and payload[body + 1] < 0x80 and payload[key_end] == 0x12
+        if plain and position == end:
+            return _new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:end], ""))
+        if plain and position < end and payload[position] == 0x18 and payload[position + 1] < 0x80:
+            position += 2
+        if plain and position < end and payload[position] == 0x22 and position + 2 + payload[position + 1] == end:
+            target = payload[position + 2 : end].decode() if payload[position + 1] < 0x80 else ""
+            if target:
+                return _new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:end], target))
+    except (IndexError, Malformed, UnicodeDecodeError):
+        pass  # Not as encoders write it, or not a mutation at all.
+    try:
+        mutation = pb.Mutation.FromString(payload[body:end])
+    except DecodeError as error:
+        raise Malformed(f"the mutation at byte {start} of a transaction cannot be read: {error}") from error
+    return Mutation(mutation.key, payload[start:end], mutation.target)
 
 
 def encode_mutation(key: bytes, value: bytes | None, target: str = "") -> Mutation:
@@ -155,20 +184,21 @@ def decode_map(shard_map: pb.ShardMap) -> ShardMap:
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """The number at ``position`` and the position behind it."""
-    value = shift = 0
-    while position < len(data) and shift < 70:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise Malformed(f"a length ends or is too long at byte {position}")
-
-
-def _mutation(payload: bytes, start: int, body: int, end: int) -> Mutation:
     try:
-        mutation = pb.Mutation.FromString(payload[body:end])
-    except DecodeError as error:
-        raise Malformed(f"the mutation at byte {start} of a transaction cannot be read: {error}") from error
-    return Mutation(mutation.key, payload[start:end], mutation.target)
+        value = data[position]
+        if value < 0x80:
+            return value, position + 1
+        more = data[position + 1]
+        if more < 0x80:
+            return value + (more << 7) - 0x80, position + 2
+        value = shift = 0
+        while shift < 70:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+    except IndexError:
+        pass  # The data ends inside the number.
+    raise Malformed(f"a length ends or is too long at byte {position}")
