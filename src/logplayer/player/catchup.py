@@ -7,19 +7,23 @@ all do after a restart, share chunks: the last few are kept.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import NamedTuple
 
 from logplayer.core import event
 from logplayer.core.effect import ReadCatchUp
 from logplayer.core.entry import Entry
-from logplayer.errors import LogError, Trimmed
+from logplayer.errors import LogPlayerError, Trimmed
 from logplayer.log.protocol import Log
 from logplayer.player.entries import decode_entries
 from logplayer.player.session import Tell
 
 CHUNKS_KEPT = 4
+STEP_ENTRIES_MAX = 1000  # What the core takes in one step. Too high: the main stream waits for that step.
+DECODED_AT_ONCE = 200  # Records that are decoded before the loop may do something else.
 
 
 class Chunk(NamedTuple):
@@ -28,6 +32,19 @@ class Chunk(NamedTuple):
     first: int
     through: int
     entries: list[Entry]
+
+    def part(self, first: int, last: int) -> tuple[int, list[Entry]]:
+        """Entries from ``first`` to ``last`` at most, few enough for one step of the core, and up to where they go."""
+        low = bisect_left(self.entries, first, key=_index)
+        high = bisect_right(self.entries, last, key=_index)
+        if high - low > STEP_ENTRIES_MAX:
+            high = low + STEP_ENTRIES_MAX
+            return self.entries[high - 1].index, self.entries[low:high]
+        return min(self.through, last), self.entries[low:high]
+
+
+def _index(entry: Entry) -> int:
+    return entry.index
 
 
 class CatchUp:
@@ -63,11 +80,10 @@ class CatchUp:
         except Trimmed as error:
             self._tell(event.CatchUpTrimmed(target, session, error.first))
             return
-        except (LogError, OSError) as error:
+        except (LogPlayerError, OSError) as error:
             self._tell(event.CatchUpFailed(target, session, str(error)))
             return
-        through = min(chunk.through, request.last)
-        entries = [entry for entry in chunk.entries if request.first <= entry.index <= through]
+        through, entries = chunk.part(request.first, request.last)
         self._tell(event.CaughtUp(target, session, request.first - 1, through, entries))
 
     def _find(self, first: int) -> Chunk | None:
@@ -80,13 +96,15 @@ class CatchUp:
         entries: list[Entry] = []
         bytes_ = 0
         through = last
-        async for records in self._log.read(first, last):
-            entries += decode_entries(records, self._report)
-            bytes_ += sum([len(record.payload) for record in records])
-            if bytes_ >= self._chunk_bytes:
-                through = entries[-1].index
-                break
-            await asyncio.sleep(0)  # Decoding is work on the loop: let the main stream pass.
+        async with aclosing(self._log.read(first, last)) as batches:  # type: ignore[type-var]  # Logs give generators.
+            async for records in batches:
+                for start in range(0, len(records), DECODED_AT_ONCE):
+                    entries += decode_entries(records[start : start + DECODED_AT_ONCE], self._report)
+                    await asyncio.sleep(0)  # Decoding is work on the loop: let the main stream pass.
+                bytes_ += sum([len(record.payload) for record in records])
+                if bytes_ >= self._chunk_bytes:
+                    through = entries[-1].index
+                    break
         chunk = Chunk(first, through, entries)
         self._chunks.append(chunk)
         return chunk

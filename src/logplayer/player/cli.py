@@ -107,8 +107,8 @@ async def _play(log_address: str, config: PlayerConfig, listen: str, sink: Sink 
 def _answer(shell: Shell, question: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the status port does."""
     what = question.get("do")
-    if not hasattr(shell, "core"):
-        raise UserError("the player is still starting")
+    if not shell.running:
+        raise UserError("the player is starting or ending; ask again")
     if what == "status":
         return shell.status().as_json()
     if what == "retry":

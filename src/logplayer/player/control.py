@@ -9,6 +9,7 @@ at the index that it got back, and tries again on top of it.
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError
 from logplayer.core.entry import Entry, Record, ShardMap, TargetAdded
 from logplayer.core.membership import Control
 from logplayer.core.route import Owner, Router
-from logplayer.errors import LogError, Malformed
+from logplayer.errors import LogError, Malformed, Trimmed
 from logplayer.log.protocol import Kind, Log, NewEntry
 from logplayer.log.protocol import Record as LogRecord
 from logplayer.wire.entries import control_message, decode_map, encode_map
@@ -43,14 +44,13 @@ class Head:
 
 async def load(log: Log) -> Head:
     """The newest control record of the log."""
-    newest = (await log.info()).control
-    if not newest:
+    record = await _read_newest(log)
+    if record is None:
         return Head()
-    record = await _read_one(log, newest)
     try:
         message = pb.Control.FromString(record.payload)
     except DecodeError as error:
-        raise Malformed(f"control entry {newest} cannot be read: {error}") from None
+        raise Malformed(f"control entry {record.index} cannot be read: {error}") from None
     return Head(record.index, record.sequence, message.state if message.HasField("state") else None)
 
 
@@ -71,7 +71,7 @@ async def append(
         message.state.CopyFrom(_state_after(control, record))
         payload = message.SerializeToString()
         [index] = await log.append([NewEntry(PRODUCER, head.sequence + 1, payload, Kind.CONTROL)])
-        if (await _read_one(log, index)).payload == payload:
+        if await _holds(log, index, payload):
             control.decide(Entry(index, (), record))
             return index, control
     raise LogError(f"a decision could not be appended in {ATTEMPTS_MAX} attempts: rivals were faster each time")
@@ -123,8 +123,34 @@ def _copy(router: Router) -> Router:
     return copy
 
 
+async def _read_newest(log: Log) -> LogRecord | None:
+    """The newest control record, or None. A rival may repeat and trim it while we look, so look again."""
+    for _ in range(ATTEMPTS_MAX):
+        newest = (await log.info()).control
+        if not newest:
+            return None
+        try:
+            return await _read_one(log, newest)
+        except Trimmed:
+            continue
+    raise LogError(f"the newest control entry was trimmed each of {ATTEMPTS_MAX} times before it could be read")
+
+
+async def _holds(log: Log, index: int, payload: bytes) -> bool:
+    """Whether our record is at ``index``. One that is trimmed by now was a rival's: it had been there for long."""
+    try:
+        return (await _read_one(log, index)).payload == payload
+    except Trimmed:
+        return False
+
+
 async def _read_one(log: Log, index: int) -> LogRecord:
-    async for records in log.read(index, index):
-        for record in records:
-            return record
-    raise LogError(f"control entry {index} is not in the log; it was trimmed or lost")
+    return await first_record(log, index, index)
+
+
+async def first_record(log: Log, first: int, last: int) -> LogRecord:
+    """The first record of ``[first, last]``; an index need not hold one."""
+    async with aclosing(log.read(first, last)) as batches:  # type: ignore[type-var]  # Logs give generators.
+        async for records in batches:
+            return records[0]
+    raise LogError(f"there is no entry in [{first}, {last}]; it was trimmed or lost")

@@ -45,8 +45,8 @@ class TargetSession:
         try:
             # The core's own deadline for an unanswered Open is shorter than this one; it closes us.
             link = await connect(self._address, self, self._security, timeout=30.0)
-        except LogPlayerError as error:
-            self._lost(str(error))
+        except (LogPlayerError, OSError, ValueError) as error:  # ValueError: a host that no resolver can spell.
+            self._lost(str(error) or type(error).__name__)
             return
         if self._closed:
             link.close()

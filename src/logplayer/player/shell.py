@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logplayer.core import effect, event
-from logplayer.core.entry import Checkpoint, Takeover
+from logplayer.core.entry import Checkpoint, Takeover, TargetAdded
 from logplayer.core.invariant import InvariantViolation
 from logplayer.core.player import Player
 from logplayer.core.trace import Sink
@@ -27,7 +27,7 @@ from logplayer.player import control as chain
 from logplayer.player.catchup import CatchUp
 from logplayer.player.config import PlayerConfig
 from logplayer.player.entries import decode_entries
-from logplayer.player.progress import Progress
+from logplayer.player.progress import Progress, Sample
 from logplayer.player.session import TargetSession
 from logplayer.player.status import PlayerStatus, Rates, target_status
 from logplayer.target.client import position
@@ -39,6 +39,7 @@ STEPPED_DOWN = "stepped down"
 ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 REST_MS_MAX = 50  # How long the main stream may rest while every target has plenty to do.
+UNROUTABLE_KEPT = 10_000  # Indexes that are remembered, so that each is reported once.
 CHECKPOINT_ENTRIES = 1000  # How far behind the newest control record must be before trimming writes a new one.
 
 
@@ -51,6 +52,8 @@ class Shell:
         self.core: Player
         self.log_id = ""
         self.unroutable = 0
+        self._unroutable: dict[int, None] = {}  # The last of them, in the order in which they were found.
+        self._seats: dict[str, TargetAdded] = {}  # The members at the start.
         self._trace = trace
         self._log_last = 0
         self._sessions: dict[str, TargetSession] = {}
@@ -86,10 +89,15 @@ class Shell:
         finally:
             self._close()
 
+    @property
+    def running(self) -> bool:
+        """Whether it has taken over and has not ended: only then there is a status."""
+        return self._started and self._ending is not None and not self._ending.done()
+
     def request_stop(self) -> None:
         """Deliver what is queued, then end. Safe to call from a signal handler, and more than once."""
         self._stop_wanted = True
-        if not self._started or self._ending is None or self._ending.done():
+        if not self.running:
             return
         self._tell(event.StopRequested())
         self._spawn(self._end_after(self.config.drain_ms_max / 1000))
@@ -104,7 +112,11 @@ class Shell:
             control.router.replace_first(config.owner)
         info = await self.log.info()
         self._log_last = info.last
-        start = await self._start_index(info)
+        start = await self._start_index(info, epoch)
+        await self._begin_progress(info, start)
+        self._seats = dict(control.members)
+        for name in config.targets.keys() - control.members.keys():
+            logger.warning("%s is no member of this log: add it with 'logplayer target add %s ADDRESS'", name, name)
         self.core = Player(
             epoch,
             start,
@@ -119,8 +131,11 @@ class Shell:
         )
         logger.info("took over as epoch %d, main stream from %d, %d targets", epoch, start + 1, len(self.core.queues))
 
-    async def _start_index(self, info: Info) -> int:
-        """Where the main stream begins: at the most advanced target. The others catch up and cost it nothing."""
+    async def _start_index(self, info: Info, epoch: int) -> int:
+        """Where the main stream begins: at the most advanced target. The others catch up and cost it nothing.
+
+        Never behind our own takeover: a rival's record right after it must be seen, even if no target tells of it.
+        """
         owns = self.config.owns or (lambda name: True)
         asked = [
             position(address, name, timeout=ASK_SECONDS, security=self.config.security)
@@ -129,7 +144,17 @@ class Shell:
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         stood = [answer.index for answer in answers if not isinstance(answer, BaseException)]
-        return max(info.first - 1, min(info.last, max(stood, default=info.last)))
+        return max(info.first - 1, min(epoch, max(stood, default=epoch)))
+
+    async def _begin_progress(self, info: Info, start: int) -> None:
+        """Learn enough of the log in front of the start to tell how far a target behind it lags."""
+        if info.last < info.first:
+            return
+        oldest = await chain.first_record(self.log, info.first, info.last)
+        newest = await chain.first_record(self.log, max(start, info.first), info.last)
+        share = (start - info.first + 1) / (info.last - info.first + 1)
+        began = Sample(start, newest.committed_at_us, round(info.bytes * share))
+        self._progress.begin(Sample(info.first - 1, oldest.committed_at_us, 0), began)
 
     def _close(self) -> None:
         for session in self._sessions.values():
@@ -219,8 +244,12 @@ class Shell:
     }
 
     def _address(self, target: str) -> str:
+        """Where a member is reached: as we were told at the start, unless a record has told otherwise since then."""
         member = self.core.control.members.get(target)
-        return self.config.targets.get(target) or (member.address if member else "")
+        recorded = member.address if member else ""
+        if recorded and member != self._seats.get(target):
+            return recorded
+        return self.config.targets.get(target) or recorded
 
     # --- The main stream ---
 
@@ -235,12 +264,23 @@ class Shell:
                     if not self.core.wants_entries():
                         await self._rest()
             except Trimmed as error:
-                head = await chain.load(self.log)
-                self._tell(event.MainTrimmed(error.first, head.control(self.config.map)))
+                await self._jump(error.first)
             except (LogError, OSError) as error:
                 logger.warning("the log cannot be read at %d: %s; trying again", self.core.current + 1, error)
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
                 attempt += 1
+
+    async def _jump(self, first: int) -> None:
+        """The log begins at ``first``, behind what we read: go there, with the decisions that we can no longer read."""
+        try:
+            control = (await chain.load(self.log)).control(self.config.map)
+        except (LogError, OSError) as error:
+            logger.warning("the log's decisions cannot be read: %s; trying again", error)
+            await asyncio.sleep(RETRY_SECONDS[0])
+            return  # The next read finds the log trimmed again.
+        if self.config.owner is not None:
+            control.router.replace_first(self.config.owner)
+        self._tell(event.MainTrimmed(first, control))
 
     async def _rest(self) -> None:
         """Let the targets work off what they have; not for long, since there may be decisions in the log."""
@@ -257,7 +297,12 @@ class Shell:
         self._tell(event.Fetched(decode_entries(records, self._note_unroutable)))
 
     def _note_unroutable(self, index: int, why: str) -> None:
+        if index in self._unroutable:
+            return  # The main stream and each catch-up reader come past it.
         self.unroutable += 1
+        self._unroutable[index] = None
+        if len(self._unroutable) > UNROUTABLE_KEPT:
+            del self._unroutable[next(iter(self._unroutable))]
         logger.error("entry %d is for nobody: %s", index, why)
 
     # --- Time, trim, tasks ---
@@ -274,7 +319,7 @@ class Shell:
 
     async def _trim_log(self, up_to: int) -> None:
         """Trim, but never the newest control record: if it is in the way, repeat it further on for the next time."""
-        with contextlib.suppress(LogError):  # Trimming is housekeeping; the next time does it.
+        with contextlib.suppress(LogPlayerError):  # Trimming is housekeeping; the next time does it.
             newest = (await self.log.info()).control
             if newest <= up_to and self.core.current - newest > CHECKPOINT_ENTRIES:
                 newest, _ = await chain.append(self.log, Checkpoint(), self.config.map)

@@ -22,9 +22,9 @@ class TargetStatus:
     state: str  # LIVE, CATCHING_UP, SUSPENDED, or BLOCKED with the reason in ``error``
     session: str
     index: int  # Durable at the target, by its own word; -1 if it has not been heard yet.
-    lag_entries: int
-    lag_bytes: int
-    lag_seconds: float
+    lag_entries: int  # Indexes of the log that it does not cover yet, its own and others'.
+    lag_bytes: int  # The log's payload bytes behind its index; an estimate for what this player did not read itself.
+    lag_seconds: float  # The age of the oldest entry that it does not cover yet.
     queued: int
     in_flight: int
     entries_per_second: float
@@ -84,12 +84,12 @@ class Rates:
 def target_status(queue: TargetQueue, core: Player, address: str, progress: Progress, rates: Rates) -> TargetStatus:
     """The status of one target."""
     health = queue.health
-    behind = max(0, core.current - queue.acked) if queue.known else core.current
-    sample = progress.at(queue.acked)
+    # A LIVE target with nothing queued and nothing in flight has all that is for it, wherever its index stands.
+    caught_up = queue.state is State.LIVE and queue.idle()
+    behind = 0 if caught_up else max(0, core.current - queue.acked)
     rate = rates.per_second(queue.name, queue.acked)
     gain = rate - rates.per_second("", core.current)
-    caught_up = behind == 0 or (queue.state is State.LIVE and queue.idle())
-    eta = 0.0 if caught_up else (behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None)
+    eta = 0.0 if behind == 0 else (behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None)
     return TargetStatus(
         target=queue.name,
         address=address,
@@ -97,8 +97,8 @@ def target_status(queue: TargetQueue, core: Player, address: str, progress: Prog
         session=str(queue.session) if queue.session else "",
         index=queue.acked if queue.known else -1,
         lag_entries=behind,
-        lag_bytes=max(0, progress.newest.bytes - sample.bytes),
-        lag_seconds=round(progress.seconds_behind(queue.acked, time.time_ns() // 1000), 3),
+        lag_bytes=progress.bytes_behind(queue.acked) if behind else 0,
+        lag_seconds=round(progress.seconds_behind(queue.acked, time.time_ns() // 1000), 3) if behind else 0.0,
         queued=len(queue.messages),
         in_flight=queue.window.count,
         entries_per_second=round(rate, 1),

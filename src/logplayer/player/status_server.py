@@ -57,7 +57,9 @@ class StatusServer:
         finally:
             writer.close()
 
-    def _reply(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _reply(self, question: Any) -> Mapping[str, Any]:
+        if not isinstance(question, dict):
+            return {"error": "a question is a JSON object"}
         if not self._security.permits(str(question.get("token", ""))):
             return {"error": "the token is missing or wrong"}
         try:
