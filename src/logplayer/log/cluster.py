@@ -143,9 +143,10 @@ class Cluster:
             pid = int((self.folder(node) / "nats.pid").read_text())
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # Our own dead child would look alive.
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if str(self.folder(node)).encode() in command:
-                return pid
+            if state != "Z" and (not command or str(self.folder(node)).encode() in command):
+                return pid  # No command line yet: it starts in this moment.
         return None
 
     def kill(self, node: int, number: signal.Signals = signal.SIGKILL) -> None:

@@ -74,7 +74,7 @@ def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> list[byte
 
 def decode(body: bytes | memoryview, index: int) -> Record:
     """Check and decode the record that should have ``index``."""
-    if len(body) < CRC_BYTES or zlib.crc32(body[:-CRC_BYTES]) != int.from_bytes(body[-4:], "little"):
+    if len(body) < CRC_BYTES or zlib.crc32(memoryview(body)[:-CRC_BYTES]) != int.from_bytes(body[-4:], "little"):
         raise corrupt(index, "its checksum does not match")
     return _parse(bytes(body), index)
 

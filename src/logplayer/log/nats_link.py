@@ -29,10 +29,23 @@ CONNECT_SECONDS = 8.0
 PENDING_BYTES = 32 * 1024 * 1024
 ID_KEY, VERSION_KEY = "logplayer-id", "logplayer-version"
 T = TypeVar("T")
+_STORED_HEADERS = (b"NATS/1.0\r\nNats-Expected-", b"NATS/1.0\r\nNats-Batch-")
 _log = logging.getLogger(__name__)
 
 TROUBLE = (nats.errors.Error, nats.js.errors.ServiceUnavailableError, OSError, asyncio.TimeoutError)
 """What a cluster in the middle of an election, or a lost connection, looks like: try again."""
+
+
+class LeanClient(Client):
+    """Leaves the headers of our own stored entries undecoded: a third of a reader's time, for what it does not need.
+
+    Should the client library rename this method, everything goes on, only slower.
+    """
+
+    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
+        if headers and headers.startswith(_STORED_HEADERS):
+            return None
+        return await super()._process_headers(headers)
 
 
 class Unsynced(LogFormatError):
@@ -55,11 +68,13 @@ class Link:
         self.where = f"nats://{','.join(hosts)}/{name}"
         self.log_id = ""
         self.sync_known = True
-        self.nc: Client = Client()
+        self.nc: Client = LeanClient()
         self.js: Any = None
 
     async def open(self) -> None:
         """Connect, refuse servers that sync lazily, and make the streams if the log is new."""
+        if not any(await asyncio.gather(*(_reachable(host) for host in self.hosts))):
+            raise LogUnavailable(f"no server of {self.where} can be reached; is the cluster up?")
         try:
             connecting = self.nc.connect(
                 servers=[f"nats://{host}" for host in self.hosts],
@@ -160,7 +175,19 @@ class Link:
             await asyncio.sleep(0.1)
 
     async def close(self) -> None:
-        await self.nc.close()
+        if self.js is not None:  # The library cannot close what it never connected.
+            await self.nc.close()
+
+
+async def _reachable(host: str) -> bool:
+    """Whether anybody listens: the client library would go on trying for ever."""
+    name, _, port = host.rpartition(":")
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(name.strip("[]"), int(port)), 2)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def quiet(error: Exception) -> None:

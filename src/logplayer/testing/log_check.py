@@ -39,12 +39,14 @@ class Watcher:
         self.count = 0
         self._bytes = payload_bytes
         self._seen: dict[tuple[str, int], int] = {}
+        self._unproven: dict[tuple[str, int], int] = {}
 
     def acknowledge(self, acks: Iterable[Acked]) -> None:
         """Note answers; the same sequence must always get the same index."""
         for producer, sequence, index in acks:
             known = self.acked.setdefault((producer, sequence), index)
             assert known == index, f"{producer}/{sequence} was acknowledged at {known} and then at {index}"
+            self._unproven[producer, sequence] = index
 
     def see(self, records: Iterable[Record]) -> None:
         """Note records in the order in which they were read."""
@@ -60,10 +62,17 @@ class Watcher:
             self.count += 1
 
     async def catch_up(self, log: Log) -> None:
-        """Read everything that is new, then demand every acknowledged entry at its index."""
+        """Read everything that is new, then demand every entry acknowledged since at its index."""
         info = await log.info()
         if info.last > self.index:
             async for records in log.read(max(self.index + 1, info.first), info.last):
                 self.see(records)
-        for key, index in self.acked.items():
+        for key, index in self._unproven.items():
             assert self._seen.get(key) == index, f"acknowledged {key} at {index}, but the log has {self._seen.get(key)}"
+        self._unproven.clear()
+
+    async def prove_all(self, log: Log) -> None:
+        """Read the whole log once more, as a stranger would."""
+        again = Watcher(self._bytes)
+        again.acknowledge(Acked(producer, sequence, index) for (producer, sequence), index in self.acked.items())
+        await again.catch_up(log)

@@ -35,9 +35,11 @@ def hosts(cluster: Cluster) -> tuple[str, ...]:
 
 async def leader_of(log: NatsLog) -> int:
     """The node that leads the log's stream, counted from 0."""
-    info = await log.link.info()
-    assert info.cluster is not None
-    return int(str(info.cluster.leader).removeprefix("n")) - 1
+    while True:
+        info = await log.link.info()
+        if info.cluster is not None and info.cluster.leader:
+            return int(info.cluster.leader.removeprefix("n")) - 1
+        await asyncio.sleep(0.1)  # An election is under way.
 
 
 class NatsHarness(Harness):
