@@ -91,7 +91,7 @@ async def _targets(count: int, pipe: Connection) -> None:
     target_stream.Stream._batch = note  # type: ignore[method-assign]
     servers, addresses = [], []
     for i in range(count):
-        server = TargetServer({f"t{i}": MemoryTarget()})
+        server = TargetServer({f"t{i}": MemoryTarget(inline=True)})
         servers.append(server)
         addresses.append(list(await server.start(grpc="127.0.0.1:0", tcp="127.0.0.1:0")))
     bare_grpc = [await _bare_grpc_server(f"t{i}", applied) for i in range(count)]

@@ -11,9 +11,8 @@ from logplayer.target.protocol import Change
 class MemoryTarget:
     """See :class:`logplayer.target.protocol.Store`. Atomic, because nothing here can fail after the check."""
 
-    inline = True  # It never waits, so it needs no thread of its own: see logplayer.target.host.
-
-    def __init__(self) -> None:
+    def __init__(self, inline: bool = False) -> None:
+        self.inline = inline  # It never waits, so it can do without a thread: see logplayer.target.host.
         self._position = Position()
         self._data: dict[bytes, bytes] = {}
         self._quarantine: dict[int, bytes] = {}
