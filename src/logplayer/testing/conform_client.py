@@ -78,12 +78,18 @@ class Stream:
 
     # --- What a rule does ---
 
-    async def send(self, data: bytes) -> None:
-        """Send one message as soon as the transport takes it; nothing if the stream has ended."""
-        await asyncio.wait_for(self._ready.wait(), ANSWER_SECONDS)
-        if not self._over:
-            self._ready.clear()
-            self.link.send(data)
+    async def send(self, data: bytes) -> bool:
+        """Send one message as soon as the transport takes it; False, and nothing is sent, if the stream has ended."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._ready.wait()
+        except TimeoutError:
+            raise Broken("the target to take a message", f"a full stream for {ANSWER_SECONDS:g} s") from None
+        if self._over:
+            return False
+        self._ready.clear()
+        self.link.send(data)
+        return True
 
     async def batch(self, *batches: Batch) -> None:
         """Send batches without waiting for answers."""
@@ -93,7 +99,8 @@ class Stream:
     async def answer(self) -> Answer:
         """The next thing that the target says."""
         try:
-            return await asyncio.wait_for(self._answers.get(), ANSWER_SECONDS)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._answers.get()
         except TimeoutError:
             raise Broken("an answer", f"silence for {ANSWER_SECONDS:g} s") from None
 

@@ -66,7 +66,8 @@ def call_metadata(security: Security) -> tuple[tuple[str, str], ...]:
 async def wait_until_ready(channel: Any, address: Address, timeout: float) -> None:
     """Raise TargetError if there is no connection within ``timeout`` seconds."""
     try:
-        await asyncio.wait_for(channel.channel_ready(), timeout)
+        async with asyncio.timeout(timeout):
+            await channel.channel_ready()
     except TimeoutError:
         raise TargetError(f"no connection to {address} within {timeout:g} s") from None
 

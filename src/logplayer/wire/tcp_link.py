@@ -25,12 +25,12 @@ async def connect(address: Address, listener: Listener, security: Security, time
     """Connect, do the TLS handshake, and show the token."""
     loop = asyncio.get_running_loop()
     try:
-        _, protocol = await asyncio.wait_for(
-            loop.create_connection(
-                lambda: TcpLink(address, listener), address.host, address.port, ssl=client_context(security)
-            ),
-            timeout,
-        )
+        context = client_context(security)
+        # Not wait_for: up to Python 3.11 it can swallow a cancellation.
+        async with asyncio.timeout(timeout):
+            _, protocol = await loop.create_connection(
+                lambda: TcpLink(address, listener), address.host, address.port, ssl=context
+            )
     except TimeoutError:
         raise TargetError(f"no connection to {address} within {timeout:g} s") from None
     except ssl.SSLError as error:

@@ -1,0 +1,159 @@
+"""A target in PostgreSQL: a schema of its own for each target, ``logplayer_<name>``.
+
+Durable if the server is: ``synchronous_commit`` is set on for this connection, and a server with ``fsync = off`` is
+warned about. One transaction covers data, position and quarantine, and ``SELECT ... FOR UPDATE`` on the position's row
+makes two servers on one store wait for one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from logplayer.core import digest as digests
+from logplayer.core.entry import Session
+from logplayer.core.fence import Position
+from logplayer.errors import Poison, TargetError, UserError
+from logplayer.target.protocol import Change, Row, decode_rows
+
+_log = logging.getLogger(__name__)
+_SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.data (key bytea PRIMARY KEY, value bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS {schema}.quarantine (log_index bigint PRIMARY KEY, payload bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS {schema}.position (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one), log_index bigint NOT NULL DEFAULT 0,
+  epoch bigint NOT NULL DEFAULT 0, term bigint NOT NULL DEFAULT 0, digest bytea NOT NULL DEFAULT '',
+  log_id text NOT NULL DEFAULT '');
+INSERT INTO {schema}.position DEFAULT VALUES ON CONFLICT DO NOTHING;
+"""
+_POSITION = "SELECT log_index, epoch, term, digest, log_id FROM {schema}.position"
+_PUT = "INSERT INTO {schema}.data VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+# What PostgreSQL says when a row can never be stored: a constraint, a trigger's veto, a value out of its limits.
+_FOR_GOOD = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException)
+
+
+class PostgresTarget:
+    """See :class:`logplayer.target.protocol.Store`. ``url`` is what psycopg takes: ``postgresql://user@host/db``.
+
+    A connection that was lost is opened again by the next call. If it was lost during a commit, nobody knows here
+    whether it happened; the position in the database does, and the next Open reads it.
+    """
+
+    def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
+        self._url = url
+        self._name = name
+        self._schema = sql.Identifier(f"logplayer_{name}")
+        self._read_only = read_only
+        self._writer: psycopg.Connection[Any] | None = None
+        self._reader: psycopg.Connection[Any] | None = None
+        self._reader_lock = threading.Lock()
+        try:
+            self._connected()
+        except psycopg.Error as error:
+            raise UserError(f"no target in PostgreSQL: {str(error).strip()}; check --url") from None
+
+    def position(self) -> Position:
+        with self._connected().transaction():
+            return self._stored("")
+
+    def apply(self, change: Change) -> Position:
+        if self._read_only:
+            raise TargetError("this store was opened for reading")
+        db = self._connected()
+        try:
+            with db.transaction():
+                after = change.check(self._stored(" FOR UPDATE"))
+                for is_put, rows in change.runs:
+                    self._write(is_put, rows)
+                aside = [(message.index, message.payload) for message in change.quarantined]
+                if aside:
+                    with db.cursor() as cursor:
+                        cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
+                self._store(after)
+        except _FOR_GOOD as error:
+            self._find_poison(change)
+            raise error
+        return after
+
+    def get(self, key: bytes) -> bytes | None:
+        row = next(self._read("SELECT value FROM {schema}.data WHERE key = %s", (key,)), None)
+        return None if row is None else bytes(row[0])
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._read("SELECT key, value FROM {schema}.data"):
+            yield bytes(key), bytes(value)
+
+    def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        for index, payload in self._read("SELECT log_index, payload FROM {schema}.quarantine ORDER BY 1"):
+            yield index, bytes(payload)
+
+    def close(self) -> None:
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                connection.close()
+
+    # --- Inside ---
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(schema=self._schema)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._writer is None or self._writer.closed:
+            self._writer = psycopg.connect(self._url, autocommit=True)
+            self._writer.execute("SET synchronous_commit = on")
+            if not self._read_only:
+                for statement in _SCHEMA.strip().split(";\n"):
+                    self._writer.execute(self._sql(statement.rstrip(";")))
+                self._warn(self._writer)
+        return self._writer
+
+    @staticmethod
+    def _warn(db: psycopg.Connection[Any]) -> None:
+        for setting in ("fsync", "full_page_writes"):
+            row = db.execute(sql.SQL("SHOW {}").format(sql.Identifier(setting))).fetchone()
+            if row is not None and row[0] != "on":
+                _log.warning("PostgreSQL runs with %s = %s: an ack may be lost when the machine fails", setting, row[0])
+
+    def _stored(self, suffix: str) -> Position:
+        row = self._connected().execute(self._sql(_POSITION + suffix)).fetchone()
+        if row is None:
+            raise TargetError(f"the position of target {self._name} is gone from PostgreSQL; restore its schema")
+        return Position(row[0], Session(row[1], row[2]), digests.from_bytes(bytes(row[3])), row[4])
+
+    def _store(self, position: Position) -> None:
+        self._connected().execute(
+            self._sql("UPDATE {schema}.position SET (log_index, epoch, term, digest, log_id) = (%s, %s, %s, %s, %s)"),
+            (position.index, *position.session, digests.to_bytes(position.digest), position.log_id),
+        )
+
+    def _write(self, is_put: bool, rows: list[Row]) -> None:
+        with self._connected().cursor() as cursor:
+            if is_put:
+                cursor.executemany(self._sql(_PUT), [row[1:] for row in rows])
+            else:
+                cursor.executemany(self._sql("DELETE FROM {schema}.data WHERE key = %s"), [row[1:2] for row in rows])
+
+    def _find_poison(self, change: Change) -> None:
+        """Raise Poison for the entry that the store refuses: write one at a time, and keep nothing."""
+        for message in change.messages:
+            if message.quarantine:
+                continue
+            try:
+                with self._connected().transaction(force_rollback=True):
+                    for row in decode_rows(message):
+                        self._write(row.value is not None, [row])
+            except _FOR_GOOD as error:
+                reason = str(error).splitlines()[0]
+                raise Poison(f"PostgreSQL refuses entry {message.index}: {reason}", message.index) from None
+
+    def _read(self, text: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        with self._reader_lock:
+            if self._reader is None or self._reader.closed:
+                self._reader = psycopg.connect(self._url, autocommit=True)
+            yield from self._reader.execute(self._sql(text), parameters)
