@@ -26,10 +26,12 @@ from logplayer.core.invariant import broken
 from logplayer.core.limits import Limits
 from logplayer.core.membership import Control
 from logplayer.core.queue import State, TargetQueue
+from logplayer.core.recent import Recent
 from logplayer.core.trace import PlayerTrace, Sink
 from logplayer.core.trim import trim_point
 from logplayer.errors import ConfigError
 
+CATCHING_UP = State.CATCHING_UP
 LIVE = State.LIVE
 SUSPENDED = State.SUSPENDED
 
@@ -75,6 +77,7 @@ class Player:
         self._trim_asked = trimmed  # The log may have obeyed only in part, or not at all.
         self._clock: int | None = None
         self._swept = self.current  # Where idle targets were last looked at.
+        self.recent = Recent(self.limits.queue_count_max, self.limits.queue_bytes_max)
         self._effects: list[effect.Effect] = []
         self._trace = PlayerTrace(epoch, trace) if trace else None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -150,6 +153,8 @@ class Player:
                 queue.demote(self.current)
                 demoted.append(name)
         self.current = index
+        if self.recent.keeping:
+            self.recent.add(entry)
         if self._trace:
             self._trace.main("dispatch", index=index, demoted=demoted)
         for name in demoted:
@@ -183,6 +188,7 @@ class Player:
         for queue in demoted:
             queue.demote(self.current)
         self.current = fact.first - 1
+        self.recent.forget()
         if self._trace:
             self._trace.main("jump", current=self.current, demoted=[queue.name for queue in demoted])
         for queue in self.queues.values():
@@ -273,30 +279,41 @@ class Player:
     # --- Catching up ----------------------------------------------------------------------------------------
 
     def _catch_up(self, queue: TargetQueue) -> None:
-        """Join the main stream if the coverage has reached it, else read on."""
-        if queue.join(self.current):
-            if self._trace and queue.session:
-                self._trace.session("join", queue.name, queue.session)
+        """Join the main stream if the coverage has reached it, else read on: from memory if the rest is there."""
+        if self._join(queue) or self.draining or not recovery.wants_more(queue, self.current):
             return
-        if self.draining:
-            return
-        read = recovery.next_read(queue, self.current)
-        if read is not None:
-            self._effects.append(read)
+        rest = self.recent.since(queue.covered)
+        if rest is None or queue.session is None:
+            self.recent.keep(self.current)
+            self._effects.append(recovery.next_read(queue, self.current))
+        elif self._push(queue, event.CaughtUp(queue.name, queue.session, queue.covered, self.current, rest)):
+            self._join(queue)
+
+    def _join(self, queue: TargetQueue) -> bool:
+        if not queue.join(self.current):
+            return False
+        if self._trace and queue.session:
+            self._trace.session("join", queue.name, queue.session)
+        return True
 
     def _caught_up(self, fact: event.CaughtUp) -> None:
         queue = self._current_queue(fact.target, fact.session)
         if queue is None:
             return  # A reader from an earlier session, still winding down.
-        if recovery.push(queue, fact, self.control):
-            if queue.covered > self.current:
-                raise broken("QueueHoldsCoverage", queue=queue, current=self.current)
-            if self._trace:
-                self._trace.session("read", queue.name, fact.session, after=fact.after, through=queue.covered)
+        if self._push(queue, fact):
             self._catch_up(queue)
         # A read that found no room is not repeated here, or it would spin until the target takes something: the next
         # batch makes room and reads on, and so does the next tick.
         self._pump(queue)
+
+    def _push(self, queue: TargetQueue, read: event.CaughtUp) -> bool:
+        if not recovery.push(queue, read, self.control):
+            return False
+        if queue.covered > self.current:
+            raise broken("QueueHoldsCoverage", queue=queue, current=self.current)
+        if self._trace:
+            self._trace.session("read", queue.name, read.session, after=read.after, through=queue.covered)
+        return True
 
     def _catch_up_trimmed(self, fact: event.CatchUpTrimmed) -> None:
         self._learn_trim(fact.first - 1)
@@ -391,6 +408,8 @@ class Player:
                 self._look_after(queue)
             if self.stopped:
                 return
+        if self.recent.keeping and not any(queue.state is CATCHING_UP for queue in self.queues.values()):
+            self.recent.forget()
         if self._trims and not self.draining:
             self._trim_if_worth_it()
 

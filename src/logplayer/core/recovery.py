@@ -9,16 +9,20 @@ from logplayer.core.membership import Control
 from logplayer.core.queue import State, TargetQueue
 
 
-def next_read(queue: TargetQueue, current: int) -> ReadCatchUp | None:
-    """The next read for a catching-up target, or None: one is under way, the queue is full, or it has caught up."""
+def wants_more(queue: TargetQueue, current: int) -> bool:
+    """Whether a catching-up target should be given more: it lags, nothing is being read for it, and it has room."""
     if queue.state is not State.CATCHING_UP or queue.reading or queue.covered >= current:
-        return None
+        return False
+    limits = queue.limits
+    # Wait until a good part of the queue is free: many small reads cost more than they hurry.
+    return len(queue.messages) * 2 < limits.queue_count_max and queue.bytes * 2 < limits.queue_bytes_max
+
+
+def next_read(queue: TargetQueue, current: int) -> ReadCatchUp:
+    """The next read for a target that wants more."""
+    assert queue.session is not None
     limits = queue.limits
     count, bytes_ = limits.queue_count_max - len(queue.messages), limits.queue_bytes_max - queue.bytes
-    # Wait until a good part of the queue is free: many small reads cost more than they hurry.
-    if count * 2 <= limits.queue_count_max or bytes_ * 2 <= limits.queue_bytes_max:
-        return None
-    assert queue.session is not None
     queue.reading = True
     return ReadCatchUp(queue.name, queue.session, queue.covered + 1, current, count, bytes_)
 

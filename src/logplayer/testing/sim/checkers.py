@@ -83,7 +83,9 @@ class Checkers:
 
     def stepped(self, host: Host) -> None:
         """After a step of a core: bounds and beliefs."""
-        limits = host.core.limits
+        limits, recent = host.core.limits, host.core.recent
+        if len(recent.entries) > limits.queue_count_max or recent.bytes > limits.queue_bytes_max:
+            raise Violation("memory bound", f"{recent!r}")
         for queue in host.core.queues.values():
             target = self._sim.targets.get(queue.name)
             if target is None:
