@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.core.entry import (
+    Checkpoint,
     ExplicitMap,
     HashMap,
     MapChanged,
@@ -33,7 +34,13 @@ names = st.lists(text, max_size=4).map(tuple)
 messages = st.builds(Message, u64, st.binary(max_size=300), st.booleans())
 batches = st.builds(Batch, u64, u64, st.lists(messages, max_size=8).map(tuple))
 positions = st.builds(Position, u64, st.builds(Session, u64, u64), st.integers(0, 2**128 - 1), text)
-mutations = st.builds(codec.encode_mutation, st.binary(max_size=20), st.none() | st.binary(max_size=200), text)
+lengthy = st.integers(100, 300).map(lambda length: b"k" * length)  # Around where a length takes a second byte.
+mutations = st.builds(
+    codec.encode_mutation,
+    st.binary(max_size=20) | lengthy,
+    st.none() | st.binary(max_size=200) | lengthy,
+    text | lengthy.map(bytes.decode),
+)
 maps = (
     st.builds(HashMap, names)
     | st.builds(RangeMap, st.lists(st.binary(max_size=5), max_size=4).map(tuple), names)
@@ -45,6 +52,7 @@ records: st.SearchStrategy[Record] = (
     | st.builds(TargetRemoved, text)
     | st.builds(MapChanged, maps)
     | st.builds(Quarantined, text, u64, text)
+    | st.just(Checkpoint())
 )
 
 
@@ -107,6 +115,22 @@ def test_a_split_transaction_joins_to_any_part_of_it(changes: list[codec.Mutatio
     chosen = [mutation for mutation in changes if data.draw(st.booleans())]
     part = entry_pb2.Transaction.FromString(b"".join(mutation.encoded for mutation in chosen))
     assert [(m.key, m.target) for m in part.mutations] == [(m.key, m.target) for m in chosen]
+
+
+@given(st.binary(max_size=12), st.binary(max_size=12), st.integers(0, 1), text, st.permutations(range(4)))
+def test_a_mutation_is_read_whatever_the_order_of_its_fields(
+    key: bytes, value: bytes, op: int, target: str, order: list[int]
+) -> None:
+    named = target.encode()
+    fields = [
+        b"\x0a" + codec.varint(len(key)) + key,
+        b"\x12" + codec.varint(len(value)) + value,
+        b"\x18" + codec.varint(op),
+        b"\x22" + codec.varint(len(named)) + named,
+    ]
+    body = b"".join(fields[i] for i in order)
+    payload = b"\x0a" + codec.varint(len(body)) + body
+    assert codec.split_transaction(payload) == ((key, payload, target),)
 
 
 @given(records)
