@@ -8,14 +8,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from log_support import missing
 
-from logplayer.errors import CorruptEntry, LogFormatError, LogUnavailable
-from logplayer.log.directory import Directory
+from logplayer.errors import CorruptEntry, LogFormatError, LogFull, LogUnavailable
+from logplayer.log.directory import RESERVE_BYTES, Directory
 from logplayer.log.file import FileLog
 from logplayer.log.protocol import Locked, NewEntry
 from logplayer.testing.log_check import Watcher, entry
-from logplayer.testing.log_harness import Child, flip_in_files
-from logplayer.testing.log_kit import collect, fill, in_time
+from logplayer.testing.log_harness import Child, SmallDisk, flip_in_files
+from logplayer.testing.log_kit import NotApplicable, collect, fill, in_time
 
 
 async def test_a_second_writer_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
@@ -61,8 +62,38 @@ async def test_trim_gives_the_disk_space_back(tmp_path: Path) -> None:
     assert before > 8_000_000
     assert after < before / 2
     await log.trim(last)
-    assert (await log.info()).bytes < 500_000
+    assert (await log.info()).bytes < 500_000 + RESERVE_BYTES
     await log.close()
+
+
+async def test_trim_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    """The way out of a full disk must not need room itself."""
+    try:
+        disk = SmallDisk(tmp_path / "disk")
+    except NotApplicable as reason:
+        missing(str(reason))
+    try:
+        log = await FileLog.open(disk.path / "log", segment_bytes=1 << 20)
+        sequence = await _fill_up(log)
+        disk.fill(leave_bytes=0)
+        last = (await log.info()).last
+        await log.trim(last - 10)
+        assert await log.append([entry("p", sequence, 20_000)]) == [last + 1]
+        assert [r.index for r in await collect(log, last - 9, last + 1)] == list(range(last - 9, last + 2))
+        assert await log.append([entry("p", 3)]) == [3]
+        await log.close()
+    finally:
+        disk.unmount()
+
+
+async def _fill_up(log: FileLog) -> int:
+    """The sequence that found no room."""
+    for sequence in range(1, 3000):
+        try:
+            await log.append([entry("p", sequence, 20_000)])
+        except LogFull:
+            return sequence
+    raise AssertionError("the small disk never filled up")
 
 
 async def test_waiting_appends_commit_as_one_group(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ LOCK                        held with flock by the one process that writes; its 
 00000000000000000001.seg    entries from index 1 on (a SQLite database, with its -wal and -shm beside it)
 00000000000000006401.seg    the newest segment: the only one that is written to
 history.db                  (producer, sequence) -> index of the segments that were trimmed away
+RESERVE                     a megabyte of nothing, given up when the disk is full so that a trim can be written
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from logplayer.log.segment import connect, headers, sync_directory
 from logplayer.log.sequences import SpanBuilder, index_in_span
 
 SUFFIX = ".seg"
+RESERVE_BYTES = 1024 * 1024
 
 
 class Directory:
@@ -53,11 +55,13 @@ class Directory:
 
     @staticmethod
     def _is_ours(name: str) -> bool:
-        return name == "LOCK" or name.startswith("history.db") or ".new" in name or ".seg-" in name
+        return name in ("LOCK", "RESERVE") or name.startswith("history.db") or ".new" in name or ".seg-" in name
 
     def lock(self) -> None:
         """Become the log's only writer. The kernel frees the lock when this process dies, however it dies."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            sync_directory(self.path.parent)
         fd = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,6 +80,18 @@ class Directory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def keep_reserve(self) -> None:
+        """Set room aside; on a disk that has none to spare, another time."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self.path / "RESERVE", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+
+    def give_up_reserve(self) -> None:
+        (self.path / "RESERVE").unlink(missing_ok=True)
 
     def bytes_on_disk(self) -> int:
         """What the log takes on the disk, write-ahead logs included."""

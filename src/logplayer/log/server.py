@@ -15,7 +15,7 @@ import grpc
 
 from logplayer.errors import AddressError, LogError
 from logplayer.log.frame import encode_frame
-from logplayer.log.protocol import Info, Kind, Log, NewEntry
+from logplayer.log.protocol import BadRequest, Info, Kind, Log, NewEntry
 from logplayer.log.status import COMMON_OPTIONS, to_status
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
 
@@ -93,8 +93,10 @@ class LogServer:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def _append(self, request: pb.AppendRequest, context: Any) -> Any:
-        group = [NewEntry(m.producer, m.sequence, m.payload, Kind(m.kind)) for m in request.entries]
         try:
+            if any(int(m.kind) not in (0, 1) for m in request.entries):
+                raise BadRequest("an entry's kind must be DATA or CONTROL")
+            group = [NewEntry(m.producer, m.sequence, m.payload, Kind(m.kind)) for m in request.entries]
             return pb.AppendReply(indexes=await self._log.append(group))
         except LogError as error:
             return await _abort(context, error)

@@ -86,6 +86,7 @@ class Writer:
                 segment.create(self.directory.segment(1), start)
             self._load()
             self._forget_trimmed()
+            self.directory.keep_reserve()
         except BaseException:
             self._close_db()
             self.directory.unlock()
@@ -259,12 +260,24 @@ class Writer:
         try:
             self._refuse_if_broken()
             assert request.trim is not None
-            self._do_trim(request.trim)
+            self._trim_even_if_full(request.trim)
         except BadRequest as refused:
             error = refused
         except (sqlite3.Error, OSError, LogError) as trouble:
             error = self._recover(trouble)
         self._tell([Outcome(request.token, [], error)], [], self._standing())
+
+    def _trim_even_if_full(self, up_to: int) -> None:
+        """A trim makes room, so it must not fail for want of it."""
+        try:
+            self._do_trim(up_to)
+        except (sqlite3.Error, OSError) as error:
+            if not isinstance(self._recover(error), LogFull):
+                raise
+            self.directory.give_up_reserve()
+            self._do_trim(up_to)
+            self._forget_trimmed()  # The first try may have got as far as the mark.
+            self.directory.keep_reserve()
 
     def _do_trim(self, up_to: int) -> None:
         if up_to >= self._next:

@@ -56,7 +56,7 @@ class Child:
     async def kill(self) -> list[Acked]:
         """``kill -9``, and everything that it had said by then."""
         with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
+            os.kill(self.process.pid, signal.SIGKILL)  # Not Popen's: it would reap a dead child under asyncio's hands.
         return await self.wait()
 
     async def wait(self) -> list[Acked]:
