@@ -118,6 +118,10 @@ class Playing:
     def target(self, name: str) -> TargetStatus:
         return next(item for item in self.shell.status().targets if item.target == name)
 
+    def state(self, name: str) -> str:
+        """The target's state, or nothing if the player does not know it."""
+        return next((item.state for item in self.shell.status().targets if item.target == name), "")
+
     def live(self, *names: str) -> bool:
         targets = {item.target: item.state for item in self.shell.status().targets}
         return all(targets.get(name) == "LIVE" for name in names or targets)

@@ -1,0 +1,134 @@
+"""TLS, mutual TLS and tokens between players and targets; certificates are replaced while entries flow."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from player_support import House, load, until
+from servers import missing
+
+from logplayer.core.entry import HashMap
+from logplayer.errors import ConfigError
+from logplayer.wire.security import Security
+
+BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+
+
+class Authority:
+    """A certificate authority of openssl's, for one test."""
+
+    def __init__(self, directory: Path) -> None:
+        if shutil.which("openssl") is None:
+            missing("openssl is not installed")
+        directory.mkdir()
+        self._directory = directory
+        self._serial = 0
+        self.ca = str(directory / "ca.pem")
+        self._ca_key = str(directory / "ca.key")
+        self._run("req", "-x509", *self._key(self._ca_key), "-out", self.ca, "-subj", "/CN=test CA", "-days", "2")
+
+    def issue(self, name: str) -> tuple[str, str]:
+        """Certificate and key for loopback, in files that may be there already."""
+        cert, key, request = (str(self._directory / f"{name}.{kind}") for kind in ("pem", "key", "csr"))
+        extension = self._directory / f"{name}.ext"
+        extension.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        self._serial += 1
+        fresh_key, fresh_cert = f"{key}.new", f"{cert}.new"
+        self._run("req", *self._key(fresh_key), "-out", request, "-subj", f"/CN={name} {self._serial}")
+        self._run(
+            "x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self._ca_key, "-out", fresh_cert, "-days", "2",
+            "-set_serial", str(self._serial), "-extfile", str(extension),
+        )  # fmt: skip
+        Path(fresh_key).rename(key)
+        Path(fresh_cert).rename(cert)
+        return cert, key
+
+    @staticmethod
+    def _key(path: str) -> tuple[str, ...]:
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path)
+
+    @staticmethod
+    def _run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+@BOTH
+async def test_delivery_over_tls(house: House, authority: Authority, scheme: str) -> None:
+    cert, key = authority.issue("server")
+    await house.targets("ab", scheme, Security(cert=cert, key=key))
+    player = await house.play(security=Security(ca=authority.ca))
+    await house.delivered(await house.append(200))
+    assert await house.problems() == []
+    assert await player.stop() == "stopped"
+
+
+@BOTH
+async def test_mutual_tls_and_a_token_let_the_right_player_in_and_no_other(
+    house: House, authority: Authority, scheme: str
+) -> None:
+    cert, key = authority.issue("server")
+    my_cert, my_key = authority.issue("player")
+    await house.targets("ab", scheme, Security(ca=authority.ca, cert=cert, key=key, token="s3cret"))
+    right = Security(ca=authority.ca, cert=my_cert, key=my_key, token="s3cret")
+    for wrong in (
+        Security(),
+        Security(ca=authority.ca, token="s3cret"),
+        replace(right, token="guess"),
+        replace(right, token=""),
+    ):
+        player = await house.play(security=wrong)
+        await house.append(5)
+        await until(lambda player=player: player.target("a").attempts >= 1, "the player was turned away")
+        assert player.target("a").state == "SUSPENDED"
+        assert player.target("a").error
+        await player.stop()
+    assert [seat.index for seat in house.seats.values()] == [0, 0]
+    await house.play(security=right)
+    await house.delivered(await house.append(200))
+    assert await house.problems() == []
+
+
+@BOTH
+async def test_certificates_are_replaced_without_losing_a_delivery(
+    house: House, authority: Authority, scheme: str
+) -> None:
+    cert, key = authority.issue("server")
+    my_cert, my_key = authority.issue("player")
+    await house.targets("ab", scheme, Security(ca=authority.ca, cert=cert, key=key))
+    player = await house.play(security=Security(ca=authority.ca, cert=my_cert, key=my_key))
+    await until(player.live, "both are LIVE")
+    async with load(house, 500):
+        before = player.target("a").session
+        # A new authority: who still showed or trusted the old certificates would be turned away.
+        fresh = Authority(house.directory / "ca2")
+        for name, there in (("server", (cert, key)), ("player", (my_cert, my_key))):
+            for new, old in zip(fresh.issue(name), there, strict=True):
+                Path(new).replace(old)
+        Path(fresh.ca).replace(authority.ca)
+        assert player.target("a").session == before  # An open session goes on.
+        # Whoever connects from here on does so with the new ones.
+        for session in list(player.shell._sessions.values()):
+            assert session._link is not None
+            session._link.close()
+        await until(lambda: player.target("a").session > before and player.live("a", "b"), "both are LIVE again")
+        await asyncio.sleep(0.2)
+    await house.delivered(await house.append(1))
+    assert await house.problems() == []
+
+
+async def test_plain_text_beyond_loopback_needs_a_word(house: House) -> None:
+    player = await house.play(targets={"a": "tcp://192.0.2.1:7000"}, map=HashMap(("a",)))
+    await until(lambda: player.target("a").error != "", "the address was refused")
+    assert "--insecure" in player.target("a").error
+    with pytest.raises(ConfigError, match="contradict"):
+        Security(ca="x", insecure=True)

@@ -1,0 +1,146 @@
+"""Two players at once, takeovers that race, and decisions of rivals: the log orders them, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from player_support import House, load, until
+
+from logplayer.core.entry import HashMap, Quarantined, Takeover, TargetAdded, TargetRemoved
+from logplayer.log.protocol import Kind, NewEntry
+from logplayer.player import control as chain
+from logplayer.player.shell import Shell
+
+pytestmark = pytest.mark.asyncio
+BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+MAP = HashMap(("a", "b"))
+
+
+@BOTH
+async def test_the_older_of_two_players_steps_down(house: House, scheme: str) -> None:
+    await house.targets("ab", scheme)
+    players = []
+    async with load(house, 1000):
+        for _ in range(3):
+            players.append(await house.play())
+            await until(players[-1].live, "the newest player feeds both targets")
+        for older in players[:-1]:
+            assert (await asyncio.wait_for(older.task, 10)).startswith("stepped down")
+    await house.delivered(await house.append(1))
+    assert await house.problems() == []
+    assert not players[-1].task.done()
+
+
+@BOTH
+async def test_a_player_that_cannot_read_the_log_is_fenced_by_its_targets(house: House, scheme: str) -> None:
+    await house.targets("ab", scheme)
+    old = await house.play()
+    await until(old.live, "the first player feeds both targets")
+    shell = old.shell
+    shell._fetched = lambda records: None  # type: ignore[method-assign]  # Deaf to the log: only the targets can tell.
+    new = await house.play()
+    assert "fenced" in await asyncio.wait_for(old.task, 10)
+    await house.delivered(await house.append(100))
+    assert await house.problems() == []
+    assert not new.task.done()
+
+
+async def test_a_player_without_reachable_targets_still_sees_the_takeover_right_behind_its_own(house: House) -> None:
+    for seat in await house.targets("ab"):
+        await seat.down()
+    await house.append(10)
+    old = Shell(await house.client(), house.config())
+    append = chain.append
+
+    async def append_and_be_late(*args: object) -> object:
+        """Between the takeover and the look at the log, a rival takes over too."""
+        taken = await append(*args)  # type: ignore[arg-type]
+        await append(house.file, Takeover("", "rival"), MAP)
+        return taken
+
+    chain.append = append_and_be_late  # type: ignore[assignment]
+    try:
+        how = await asyncio.wait_for(old.run(), 10)
+    finally:
+        chain.append = append
+    assert how.startswith("stepped down")
+
+
+async def test_players_that_start_at_the_same_time_agree_on_one(house: House) -> None:
+    await house.targets("abc")
+    shells = [Shell(await house.client(), house.config()) for _ in range(5)]
+    tasks = [asyncio.create_task(shell.run()) for shell in shells]
+    async with load(house, 500):
+        await until(lambda: sum(task.done() for task in tasks) == 4, "four have stepped down")
+        await until(lambda: any(shell.running for shell in shells), "one plays")
+    [winner] = [shell for shell, task in zip(shells, tasks, strict=True) if not task.done()]
+    assert winner.core.epoch == max(shell.core.epoch for shell in shells)
+    await house.delivered(await house.append(1))
+    assert await house.problems() == []
+    winner.request_stop()
+    assert (await asyncio.gather(*tasks)).count("stopped") == 1
+
+
+async def test_decisions_of_rivals_all_survive(house: House) -> None:
+    clients = [await house.client() for _ in range(4)]
+    await chain.append(house.file, Takeover("", "first"), MAP, (("a", "tcp://127.0.0.1:1"), ("b", "tcp://127.0.0.1:2")))
+    decisions = [TargetAdded(f"n{number}", number, f"tcp://127.0.0.1:{number + 10}") for number in range(20)]
+    decisions += [Quarantined("a", number) for number in range(1, 11)]  # type: ignore[misc]
+    taken = await asyncio.gather(
+        *(chain.append(clients[nth % 4], decision, MAP) for nth, decision in enumerate(decisions))
+    )
+    assert len({index for index, _ in taken}) == len(decisions)
+    control = (await chain.load(house.file)).control(MAP)
+    assert set(control.members) == {"a", "b", *(f"n{number}" for number in range(20))}
+    assert control.quarantined == {"a": set(range(1, 11))}
+    assert control.members["n7"] == TargetAdded("n7", 7, "tcp://127.0.0.1:17")
+
+
+async def test_a_decision_whose_answer_is_a_rivals_record_is_made_again_on_top(house: House) -> None:
+    await chain.append(house.file, Takeover("", "first"), MAP, (("a", ""), ("b", "")))
+    log = await house.client()
+    real, rivals = log.append, 0
+
+    async def overtaken(entries: list[NewEntry]) -> list[int]:
+        nonlocal rivals
+        if rivals < 3:
+            rivals += 1
+            await chain.append(house.file, TargetAdded(f"rival{rivals}", 0), MAP)
+        return await real(entries)
+
+    log.append = overtaken  # type: ignore[method-assign,assignment]
+    index, control = await chain.append(log, TargetRemoved("b"), MAP)
+    assert rivals == 3
+    assert set(control.members) == {"a", "rival1", "rival2", "rival3"}
+    assert (await house.file.info()).control == index
+
+
+async def test_the_newest_decision_may_be_repeated_and_trimmed_while_it_is_read(house: House) -> None:
+    await chain.append(house.file, Takeover("", "first"), MAP, (("a", ""), ("b", "")))
+    log = await house.client()
+    real, moved = log.info, 0
+
+    async def outrun() -> object:
+        nonlocal moved
+        info = await real()
+        if moved < 2:
+            moved += 1
+            await chain.append(house.file, TargetAdded(f"n{moved}", 0), MAP)
+            await house.file.trim((await house.file.info()).control - 1)
+        return info
+
+    log.info = outrun  # type: ignore[method-assign,assignment]
+    head = await chain.load(log)
+    assert moved == 2
+    assert set(head.control(MAP).members) == {"a", "b", "n1", "n2"}
+
+
+async def test_a_decision_that_nobody_can_read_ends_the_player_loudly(house: House) -> None:
+    await house.targets("ab")
+    player = await house.play()
+    newest = (await house.file.info()).control
+    sequence = (await chain.first_record(house.file, newest, newest)).sequence
+    await house.file.append([NewEntry(chain.PRODUCER, sequence + 1, b"\xff\xff\xff", Kind.CONTROL)])
+    with pytest.raises(Exception, match="control record"):
+        await asyncio.wait_for(player.task, 10)
