@@ -1,0 +1,201 @@
+"""TLS, mutual TLS, tokens, and certificates that change while the target serves; over both transports."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from logplayer.core.entry import Session
+from logplayer.errors import ConfigError, TargetError
+from logplayer.target import client
+from logplayer.target.memory import MemoryTarget
+from logplayer.target.server import TargetServer
+from logplayer.testing.conform_client import Stream
+from logplayer.wire import codec
+from logplayer.wire.security import NONE, Security, read_token, server_context
+from servers import missing
+
+both = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+
+
+class Authority:
+    """A CA in a directory, by the openssl program."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        if shutil.which("openssl") is None:
+            missing("openssl is not installed")
+        self._directory = directory
+        self._name = name
+        self.ca = str(directory / f"{name}.pem")
+        self._key = str(directory / f"{name}.key")
+        self._openssl("req", "-x509", "-keyout", self._key, "-out", self.ca, "-subj", f"/CN={name}")
+
+    def _openssl(self, *command: str) -> None:
+        more = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        subprocess.run(["openssl", *command, *more], check=True, capture_output=True)
+
+    def issue(self, name: str, address: str = "IP:127.0.0.1") -> tuple[str, str]:
+        """A certificate and its key, as files; a second time with the same name replaces them."""
+        cert, key = (str(self._directory / f"{name}.{part}") for part in ("pem", "key"))
+        signed = ["-CA", self.ca, "-CAkey", self._key, "-addext", f"subjectAltName={address}"]
+        new = [f"{path}.new" for path in (cert, key)]
+        extra = ["-addext", "basicConstraints=critical,CA:FALSE"]
+        self._openssl("req", "-x509", "-keyout", new[1], "-out", new[0], "-subj", f"/CN={name}", *signed, *extra)
+        Path(new[1]).replace(key)
+        Path(new[0]).replace(cert)
+        return cert, key
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@asynccontextmanager
+async def serving(scheme: str, security: Security) -> AsyncIterator[str]:
+    server = TargetServer({"t1": MemoryTarget()}, security)
+    address = (await server.start(**{scheme: "127.0.0.1:0"}))[0]
+    try:
+        yield address
+    finally:
+        await server.stop()
+
+
+async def works(address: str, security: Security, term: int = 1) -> Stream:
+    """Open a session and ask for the position, as player and reader do."""
+    stream = await Stream.connect(address, security, timeout=3)
+    answer = await stream.open("t1", "log", Session(1, term))
+    assert isinstance(answer, codec.Opened), answer
+    await client.position(address, "t1", security=security, timeout=3)
+    return stream
+
+
+async def fails(address: str, security: Security, told: str | None = None) -> None:
+    """Neither player nor reader gets anywhere."""
+    with pytest.raises(TargetError, match=told):
+        await client.position(address, "t1", security=security, timeout=0.8)
+    try:
+        stream = await Stream.connect(address, security, timeout=0.8)
+    except TargetError:
+        return
+    answer = await stream.open("t1", "log", Session(9, 9))
+    assert not isinstance(answer, codec.Opened), "a stranger opened a session"
+
+
+def replace(new: tuple[str, str], old: tuple[str, str]) -> None:
+    for path, place in zip(new, old, strict=True):
+        Path(path).replace(place)
+
+
+def scribble(path: str) -> None:
+    Path(path).write_text("not yet written")
+
+
+@both
+async def test_tls(scheme: str, authority: Authority) -> None:
+    cert, key = authority.issue("server")
+    async with serving(scheme, Security(cert=cert, key=key)) as address:
+        (await works(address, Security(ca=authority.ca))).cut()
+        await fails(address, NONE)
+        await fails(address, Security(ca="system"))
+
+
+@both
+async def test_a_certificate_for_another_host_is_refused(scheme: str, authority: Authority) -> None:
+    cert, key = authority.issue("elsewhere", "DNS:elsewhere.example")
+    async with serving(scheme, Security(cert=cert, key=key)) as address:
+        await fails(address, Security(ca=authority.ca))
+
+
+@both
+async def test_mutual_tls(scheme: str, authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.issue("server")
+    mine = authority.issue("player")
+    strangers = Authority(tmp_path, "strangers").issue("stranger")
+    async with serving(scheme, Security(ca=authority.ca, cert=cert, key=key)) as address:
+        (await works(address, Security(ca=authority.ca, cert=mine[0], key=mine[1]))).cut()
+        await fails(address, Security(ca=authority.ca))
+        await fails(address, Security(ca=authority.ca, cert=strangers[0], key=strangers[1]))
+
+
+@both
+async def test_a_token(scheme: str) -> None:
+    async with serving(scheme, Security(token="s3cret")) as address:
+        (await works(address, Security(token="s3cret"))).cut()
+        await fails(address, Security(token="guess"), "refused the token: the token is wrong")
+        await fails(address, NONE, "refused the token: this target wants a token")
+
+
+@both
+async def test_a_token_that_nobody_wants_does_no_harm(scheme: str) -> None:
+    async with serving(scheme, NONE) as address:
+        (await works(address, Security(token="s3cret"))).cut()
+
+
+@both
+async def test_a_certificate_is_replaced_while_a_session_is_open(
+    scheme: str, authority: Authority, tmp_path: Path
+) -> None:
+    """The next connection sees the new certificate, of another CA."""
+    cert, key = authority.issue("rotating")
+    other = Authority(tmp_path, "other")
+    security = Security(cert=cert, key=key)
+    async with serving(scheme, security) as address:
+        stream = await works(address, Security(ca=authority.ca))
+        replace(other.issue("new"), (cert, key))
+        (await works(address, Security(ca=other.ca), term=2)).cut()
+        await fails(address, Security(ca=authority.ca))
+        stream.cut()
+
+
+@both
+async def test_an_open_session_survives_the_rotation(scheme: str, authority: Authority) -> None:
+    cert, key = authority.issue("surviving")
+    async with serving(scheme, Security(cert=cert, key=key)) as address:
+        stream = await works(address, Security(ca=authority.ca))
+        authority.issue("surviving")
+        await client.position(address, "t1", security=Security(ca=authority.ca), timeout=3)
+        await stream.send(codec.encode_batch(0, 5, []))
+        assert (await stream.acked(5)).index == 5
+        stream.cut()
+
+
+@both
+async def test_a_half_replaced_certificate_does_not_stop_the_service(scheme: str, authority: Authority) -> None:
+    cert, key = authority.issue("half")
+    async with serving(scheme, Security(cert=cert, key=key)) as address:
+        scribble(cert)
+        (await works(address, Security(ca=authority.ca))).cut()
+        authority.issue("half")
+        (await works(address, Security(ca=authority.ca), term=2)).cut()
+
+
+def test_bad_files_are_clear_errors(authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.issue("server")
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    with pytest.raises(ConfigError, match="no key; give both"):
+        Security(cert=cert)
+    with pytest.raises(ConfigError, match="no certificate; give both"):
+        Security(key=key)
+    with pytest.raises(ConfigError, match="contradict"):
+        Security(cert=cert, key=key, insecure=True)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        server_context(Security(cert=str(tmp_path / "none"), key=key))
+    with pytest.raises(ConfigError, match="do not work"):
+        server_context(Security(cert=str(empty), key=key))
+    with pytest.raises(ConfigError, match="no usable certificate"):
+        server_context(Security(ca=str(empty), cert=cert, key=key))
+    with pytest.raises(ConfigError, match="holds no token"):
+        read_token(str(empty))
+    (tmp_path / "token").write_text("abc\n")
+    assert read_token(str(tmp_path / "token")) == "abc"
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "s3cret" not in repr(Security(token="s3cret"))
