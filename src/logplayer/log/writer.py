@@ -7,6 +7,7 @@ happened, after it the entries are there and a retry of the same sequence gets t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import sqlite3
@@ -115,21 +116,25 @@ class Writer:
             self._db = None
 
     def _load(self) -> None:
-        """Read the state from the newest segment: its start, plus its headers."""
+        """Read the state from the newest segment: its start, plus its headers. Changes nothing if it fails."""
         self._close_db()
-        firsts = self.directory.segments()
-        self._segment_first = firsts[-1]
-        self._db = db = segment.connect(self.directory.segment(firsts[-1]), write=True)
-        start = segment.read_start(db)
-        self.log_id, self._control, self._next = start.log_id, start.control, start.first
-        self._trim = segment.read_trim(db)
-        self._producers = Producers()
-        self._producers.newest.update(start.newest)
-        for first, count, control, runs in segment.headers(db):
-            for run in runs:
-                self._producers.learn(run)
-            self._control, self._next = control, first + count
-        self._bytes = db.execute("SELECT coalesce(sum(length(data)), 0) FROM chunks").fetchone()[0]
+        newest = self.directory.segments()[-1]
+        db = segment.connect(self.directory.segment(newest), write=True)
+        try:
+            start, trim = segment.read_start(db), segment.read_trim(db)
+            control, following = start.control, start.first
+            producers = Producers()
+            producers.newest.update(start.newest)
+            for first, count, control, runs in segment.headers(db):  # noqa: B007
+                for run in runs:
+                    producers.learn(run)
+                following = first + count
+            size = db.execute("SELECT coalesce(sum(length(data)), 0) FROM chunks").fetchone()[0]
+        except BaseException:
+            db.close()
+            raise
+        self._db, self.log_id, self._segment_first, self._bytes = db, start.log_id, newest, size
+        self._trim, self._next, self._control, self._producers = trim, following, control, producers
 
     def _run(self) -> None:
         while True:
@@ -167,7 +172,7 @@ class Writer:
         outcomes: list[Outcome] = []
         chunks: list[Chunk] = []
         try:
-            self._refuse_if_broken()
+            self._require_ready()
             if self._bytes >= self._segment_bytes_max or self._next - self._segment_first >= SEGMENT_COUNT_MAX:
                 self._rotate()
             new = self._plan(requests, outcomes)
@@ -258,7 +263,6 @@ class Writer:
     def _answer_trim(self, request: Request) -> None:
         error: LogError | None = None
         try:
-            self._refuse_if_broken()
             assert request.trim is not None
             self._trim_even_if_full(request.trim)
         except BadRequest as refused:
@@ -270,11 +274,13 @@ class Writer:
     def _trim_even_if_full(self, up_to: int) -> None:
         """A trim makes room, so it must not fail for want of it."""
         try:
+            self._require_ready()
             self._do_trim(up_to)
         except (sqlite3.Error, OSError) as error:
+            self.directory.give_up_reserve()
             if not isinstance(self._recover(error), LogFull):
                 raise
-            self.directory.give_up_reserve()
+            self._require_ready()
             self._do_trim(up_to)
             self._forget_trimmed()  # The first try may have got as far as the mark.
             self.directory.keep_reserve()
@@ -301,9 +307,12 @@ class Writer:
                 self._checkpointer.release(self.directory.segment(first))
                 self.directory.forget(first)
 
-    def _refuse_if_broken(self) -> None:
+    def _require_ready(self) -> None:
+        """After trouble, the state is read again as soon as that is possible."""
         if self._broken:
             raise LogUnavailable(self._broken)
+        if self._db is None:
+            self._load()
 
     def _recover(self, error: Exception) -> LogError:
         """After a failed commit, trust only what is on the disk: forget the memory and read the state again."""
@@ -315,11 +324,8 @@ class Writer:
             # After a failed sync the kernel may call lost pages clean: no later success could be believed.
             self._broken = f"the disk of {where} failed to sync; check it, then start the log's process again"
             return LogUnavailable(self._broken)
-        try:
-            self._load()
-        except (sqlite3.Error, OSError, LogError) as worse:
-            self._broken = f"the log at {where} cannot be read after {error}: {worse}; start the log's process again"
-            return LogUnavailable(self._broken)
+        with contextlib.suppress(sqlite3.Error, OSError, LogError):
+            self._load()  # Else the next request tries: on a full disk not even this may work.
         if isinstance(error, LogError):
             return error
         if name == "SQLITE_FULL" or getattr(error, "errno", None) in (27, 28, 122):
