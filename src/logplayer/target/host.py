@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from logplayer.core.entry import Refusal, Session
-from logplayer.core.fence import Batch, Position, Refused, check
+from logplayer.core.fence import NOBODY, Batch, Position, Refused, check
 from logplayer.errors import Poison, TargetError
 from logplayer.target.protocol import Change, Rejected, Target
 
@@ -59,6 +59,9 @@ class Host:
         """Read the stored position. Raises what the store raises: a target that cannot be read must not start."""
         self._loop = asyncio.get_running_loop()
         self.position = await self._loop.run_in_executor(self._thread, self._target.position)
+        if self.position.session != NOBODY:
+            # It was served before. How that ended nobody can tell, and whether the last commit was still noted.
+            self._note("crash", self.position.session, index=self.position.index)
 
     async def stop(self) -> None:
         """Finish the commit that runs, then stop the thread and close the store."""
