@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -13,6 +14,7 @@ from logplayer.errors import LogPlayerError, UserError
 
 # verb -> module:attribute, in the order in which the help tells the story.
 VERBS = {
+    "demo": "logplayer.demo.cli:demo",
     "log": "logplayer.log.cli:log",
     "cluster": "logplayer.log.cluster_cli:cluster",
     "target": "logplayer.player.members_cli:target",
@@ -47,6 +49,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command; a user's mistake is one clear line and exit code 2, never a traceback."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # A peer that goes away is our business, not the user's screen's.
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:

@@ -14,6 +14,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 from logplayer.core import effect, event
@@ -87,7 +88,7 @@ class Shell:
         try:
             return await self._ending
         finally:
-            self._close()
+            await self._close()
 
     @property
     def running(self) -> bool:
@@ -156,13 +157,15 @@ class Shell:
         began = Sample(start, newest.committed_at_us, round(info.bytes * share))
         self._progress.begin(Sample(info.first - 1, oldest.committed_at_us, 0), began)
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
         self._catch_up.close()
         for task in self._tasks:
             task.cancel()
+        # The readers hold the log open: whoever runs us may close it once we are done.
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _end(self, how: str) -> None:
         if self._ending is not None and not self._ending.done():
@@ -258,11 +261,12 @@ class Shell:
         attempt = 0
         while True:
             try:
-                async for records in self.log.read(self.core.current + 1):
-                    attempt = 0
-                    self._fetched(records)
-                    if not self.core.wants_entries():
-                        await self._rest()
+                async with aclosing(self.log.read(self.core.current + 1)) as batches:  # type: ignore[type-var]
+                    async for records in batches:
+                        attempt = 0
+                        self._fetched(records)
+                        if not self.core.wants_entries():
+                            await self._rest()
             except Trimmed as error:
                 await self._jump(error.first)
             except (LogError, OSError) as error:

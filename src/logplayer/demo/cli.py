@@ -1,0 +1,145 @@
+"""``logplayer demo``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from logplayer.demo.processes import FORK_SETTING, Family
+from logplayer.demo.run import Demo, Plan, Verdict
+from logplayer.demo.world import World
+from logplayer.errors import LogPlayerError, UserError
+from logplayer.player.status_text import status_table
+
+
+@click.command()
+@click.option("--shards", type=click.IntRange(2, 32), default=4, show_default=True)
+@click.option("--transactions", type=click.IntRange(min=1), default=3000, show_default=True, help="Transfers to make.")
+@click.option(
+    "--size", type=click.IntRange(0, 100_000), default=200, show_default=True, help="Bytes of padding per row."
+)
+@click.option("--faults/--no-faults", default=True, help="Kill and freeze things while money moves.")
+@click.option("--seconds", type=click.FloatRange(1, 600), default=25, show_default=True, help="How long money moves.")
+@click.option("--log", "log_kind", type=click.Choice(["file", "nats"]), default="file", show_default=True)
+@click.option("--engine", type=click.Choice(["spark", "in-process"]), default="spark", show_default=True)
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Leave everything in this directory.")
+@click.option("--json", "as_json", is_flag=True, help="The last line of output is one JSON object.")
+def demo(
+    shards: int,
+    transactions: int,
+    size: int,
+    faults: bool,
+    seconds: float,
+    log_kind: str,
+    engine: str,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
+    """Move money between shards while things break, and prove that every transfer arrived exactly once.
+
+    \b
+    logplayer demo
+    logplayer demo --shards 8 --engine in-process --json
+    """
+    plan = Plan(shards, transactions, size, faults, seconds, log_kind, engine)
+    if engine == "spark":
+        _require_spark()
+    os.environ.setdefault(FORK_SETTING, "0")
+    folder = _folder(keep)
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        click.echo(f"[{time.monotonic() - started:5.1f} s] {line}")
+        sys.stdout.flush()
+
+    try:
+        verdict = _run(plan, folder, say)
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    _report(verdict, keep, as_json)
+    if not verdict.holds:
+        sys.exit(1)
+
+
+def _run(plan: Plan, folder: Path, say: Any) -> Verdict:
+    with Family(folder) as family:
+        world = World(family, plan.engine)
+        say(f"starting a {plan.log} log and {plan.shards} SQLite shards in {folder}")
+        world.start_log(plan.log)
+        world.start_shards(plan.shards)
+        say(f"starting the player ({'resident on Spark' if plan.engine == 'spark' else 'in a process of its own'})")
+        world.start_player()
+        say(f"money moves: {plan.transactions} transfers in {plan.seconds:g} s")
+        verdict = asyncio.run(Demo(plan, world, say, _Screen()).run())
+        say("ending all processes")
+    return verdict
+
+
+class _Screen:
+    """Shows the player's status: in place on a terminal, now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self, status: dict[str, Any] | None, moved: str) -> None:
+        now = time.monotonic()
+        if now - self._last < 5.0:
+            return
+        self._last = now
+        click.echo(f"  {moved}")
+        text = status_table(status) if status else "the player is away"
+        click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+
+
+def _report(verdict: Verdict, keep: Path | None, as_json: bool) -> None:
+    rows = [
+        ("entries appended", verdict.appended),
+        ("changes delivered", verdict.delivered),
+        ("lost", verdict.lost),
+        ("doubled", verdict.doubled),
+        ("out of order", verdict.out_of_order),
+        ("digests", "match" if verdict.digests_match else "DIFFER"),
+        ("money before", verdict.total_before),
+        ("money after", verdict.total_after),
+        ("faults", verdict.faults),
+        ("append to applied, ms", "  ".join(f"{k} {v}" for k, v in verdict.delay_ms.items())),
+    ]
+    for name, value in rows:
+        click.echo(f"  {name:24}{value}")
+    if keep is not None:
+        click.echo(f"  kept in {keep}")
+    click.echo("PROVED: every transfer reached its shards exactly once, in order" if verdict.holds else "NOT PROVED")
+    if as_json:
+        click.echo(json.dumps(asdict(verdict)))
+
+
+def _folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="logplayer-demo-"))
+    if keep.exists() and any(keep.iterdir()):
+        raise UserError(f"--keep {keep} is not empty; give a directory that is new or empty")
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--keep {keep} cannot be made: {error.strerror}") from None
+    return keep.resolve()
+
+
+def _require_spark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise LogPlayerError(
+            "Spark is not installed: pip install 'logplayer[spark]', or run the demo with --engine in-process"
+        ) from None

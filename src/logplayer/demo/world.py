@@ -1,0 +1,142 @@
+"""The demo's world: a log, shards, a player, and everything that is done to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from logplayer.demo.journal import install
+from logplayer.demo.processes import Child, Family, descendants
+from logplayer.errors import UserError
+from logplayer.player.status_server import ask
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class World:
+    """Everything that runs."""
+
+    family: Family
+    engine: str
+    log: str = ""
+    status: str = ""
+    shards: dict[str, Child] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    watch_addresses: dict[str, str] = field(default_factory=dict)
+    player: Child | None = None
+
+    def path(self, shard: str) -> Path:
+        return self.family.folder / f"{shard}.db"
+
+    def start_log(self, kind: str) -> None:
+        """A file log behind a log server, or three NATS servers with a replicated log."""
+        folder = self.family.folder
+        source = f"file://{folder}/log"
+        if kind == "nats":
+            cluster = self.family.add("cluster", "cluster", "up", "--dir", str(folder / "nats"), "--foreground")
+            source = cluster.wait_for(r"(nats://\S+)").group(1)
+        server = self.family.add("log", "log", "serve", "--log", source, "--listen", "127.0.0.1:0")
+        self.log = server.wait_for(r"(grpc://[\d.]+:\d+)").group(1)
+
+    def start_shards(self, count: int) -> None:
+        """SQLite shards, each a process of its own with a witness in its database."""
+        for number in range(1, count + 1):
+            name = f"shard{number}"
+            grpc_port, tcp_port = free_ports(2)
+            listen = ("--listen", f"127.0.0.1:{grpc_port}", "--listen-tcp", f"127.0.0.1:{tcp_port}")
+            store = ("--store", "sqlite", "--path", str(self.path(name)), "--id", name)
+            self.shards[name] = self.family.add(name, "target", "serve", *store, *listen)
+            self.addresses[name] = f"grpc://127.0.0.1:{grpc_port}"
+            self.watch_addresses[name] = f"tcp://127.0.0.1:{tcp_port}"
+        for name, child in self.shards.items():
+            child.wait_for(r"listens at")
+            install(self.path(name))
+
+    def start_player(self) -> None:
+        """The resident player, on Spark or in a process of its own."""
+        [port] = free_ports(1)
+        self.status = f"127.0.0.1:{port}"
+        engine = ("--in-process",) if self.engine == "in-process" else ()
+        self.player = self.family.add("player", "play", *engine, "--status", self.status, *self._play_options())
+        self.player.wait_for(r"playing")
+
+    def _play_options(self) -> list[str]:
+        options = ["--log", self.log]
+        for name, address in self.addresses.items():
+            options += ["--target", f"{name}={address}"]
+        return options
+
+    async def ask_player(self) -> dict[str, Any] | None:
+        """The player's status, or None while it is away."""
+        try:
+            answer: dict[str, Any] = await ask(self.status, {"do": "status"}, timeout=2.0)
+        except UserError:
+            return None
+        return answer
+
+    def keep_player(self) -> bool:
+        """Start the player again if it has ended; returns whether it had."""
+        if self.player is None or self.player.running:
+            return False
+        self.player.start()
+        return True
+
+    # --- What is done to them ---
+
+    async def kill_shard(self, name: str, say: Say) -> None:
+        """``kill -9``, two seconds of nothing, and back."""
+        self.shards[name].kill()
+        say(f"killed {name} (kill -9)")
+        await asyncio.sleep(2.0)
+        self.shards[name].start()
+        say(f"{name} is back")
+
+    async def freeze_shard(self, name: str, say: Say) -> None:
+        """SIGSTOP: the process lives, the connection stands, and nothing answers."""
+        self.shards[name].signal(signal.SIGSTOP)
+        say(f"froze {name} (SIGSTOP)")
+        await asyncio.sleep(6.0)
+        self.shards[name].signal(signal.SIGCONT)
+        say(f"{name} goes on")
+
+    async def kill_player(self, say: Say) -> None:
+        """The player's Spark task loses its Python worker; a player of its own loses its process."""
+        if self.player is None:
+            return
+        workers = [pid for pid, line in descendants(self.player.pid) if "pyspark.daemon" in line]
+        if self.engine == "spark" and workers:
+            os.kill(workers[-1], signal.SIGKILL)  # The youngest: a worker, not the daemon that forks them.
+            say("killed the Python worker of the player's task")
+            return
+        self.player.kill()
+        say("killed the player (kill -9)")
+        self.player.start()
+
+    async def rival_player(self, say: Say) -> None:
+        """A second player takes over while the first lives, and leaves again."""
+        [port] = free_ports(1)
+        options = ["play", "--in-process", "--status", f"127.0.0.1:{port}", *self._play_options()]
+        rival = self.family.add("rival", *options)
+        rival.wait_for(r"took over")
+        say("a rival player took over while the first lives")
+        await asyncio.sleep(3.0)
+        rival.stop()
+        say("the rival left")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for item in sockets:
+        item.bind(("127.0.0.1", 0))
+    ports = [int(item.getsockname()[1]) for item in sockets]
+    for item in sockets:
+        item.close()
+    return ports
