@@ -1,0 +1,175 @@
+"""The archive: the log in Parquet files, one for each range of indexes, each written exactly once.
+
+_logplayer.json                          format, log id, entries per range, first index
+first=00000000000000000001/entries.parquet    entries 1 to N
+first=00000000000000010001/entries.parquet    entries N + 1 to 2 N
+
+Ranges are aligned and only whole ones are archived, so a file never changes once it has its name: writing it again,
+by a retried task or a second archiver, puts the same rows in the same place. The rename is the commit point; a crash
+before it leaves a file with a name that nobody reads. Behind the last whole range is the live tail: the log has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from logplayer.errors import LogFormatError, Trimmed, UserError
+from logplayer.log.protocol import Info, Record
+from logplayer.spark import batches, loop
+
+FORMAT = 1
+RANGE_ENTRIES = 10_000
+ROW_GROUP_BYTES = 16 << 20
+META = "_logplayer.json"
+SCHEMA = batches.RAW_SCHEMA.append(pa.field("crc", pa.int64()))
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive in a directory that the driver and all executors see under the same path."""
+
+    path: Path
+    log_id: str
+    range_entries: int
+    begin: int  # The log's first entry when the archive was made: nothing before it is here.
+
+    def file(self, low: int) -> Path:
+        """Where the range that starts at ``low`` is, or will be."""
+        return self.path / f"first={low:020}" / "entries.parquet"
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """The aligned range that holds ``index``."""
+        low = (index - 1) // self.range_entries * self.range_entries + 1
+        return low, low + self.range_entries - 1
+
+    def files(self) -> list[tuple[int, int, str]]:
+        """(first, last, path) of the files from the beginning up to the first one that is missing."""
+        found = []
+        low, high = self.bounds(self.begin)
+        while (path := self.file(low)).is_file():
+            found.append((max(low, self.begin), high, str(path)))
+            low, high = self.bounds(high + 1)
+        return found
+
+    @property
+    def through(self) -> int:
+        """Every entry from ``begin`` up to here is archived; ``begin - 1`` if none is."""
+        files = self.files()
+        return files[-1][1] if files else self.begin - 1
+
+    def missing(self, info: Info) -> list[tuple[int, int]]:
+        """The whole ranges of the log that are not archived yet."""
+        low, high = self.bounds(self.begin)
+        todo = []
+        while high <= info.last:
+            if not self.file(low).is_file():
+                todo.append((max(low, self.begin), high))
+            low, high = self.bounds(high + 1)
+        if todo and todo[0][0] < info.first:
+            raise Trimmed(
+                f"entry {todo[0][0]} was trimmed before it was archived; start a new archive from {info.first} on",
+                info.first,
+            )
+        return todo
+
+
+def open_archive(path: str | Path, log_id: str = "") -> Archive:
+    """The archive at ``path``; with ``log_id`` it must be that log's."""
+    root = Path(str(path).removeprefix("file://"))
+    try:
+        meta = json.loads((root / META).read_text())
+        found = Archive(root, meta["log_id"], int(meta["range_entries"]), int(meta["begin"]))
+        newer = int(meta["format"]) > FORMAT
+    except FileNotFoundError:
+        raise UserError(f"there is no archive at {root}; `logplayer archive` makes one") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogFormatError(f"{root / META} cannot be read ({error}); restore it from a backup") from None
+    if newer:
+        raise LogFormatError(f"the archive at {root} has a newer format; upgrade")
+    if log_id and found.log_id != log_id:
+        raise UserError(f"the archive at {root} is of log {found.log_id}, not of {log_id}; name the right one")
+    return found
+
+
+def make_archive(path: str | Path, info: Info, range_entries: int = RANGE_ENTRIES) -> Archive:
+    """The archive at ``path``, made if it is not there. Its ranges are fixed when it is made."""
+    root = Path(str(path).removeprefix("file://"))
+    if not (root / META).exists():
+        root.mkdir(parents=True, exist_ok=True)
+        meta = {"format": FORMAT, "log_id": info.log_id, "range_entries": range_entries, "begin": info.first}
+        new = root / f".{uuid.uuid4().hex}.tmp"
+        new.write_text(json.dumps(meta))
+        with contextlib.suppress(FileExistsError):  # A rival was faster; its choice holds.
+            os.link(new, root / META)
+        new.unlink()
+    return open_archive(root, info.log_id)
+
+
+def write_file(log: str, kept: Archive, first: int, last: int) -> int:
+    """Archive one whole range; returns the number of entries. Idempotent: see the module."""
+    low, _ = kept.bounds(first)
+    path = kept.file(low)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.parent / f".{uuid.uuid4().hex}.tmp"
+    count = 0
+    try:
+        with pq.ParquetWriter(new, SCHEMA, compression="zstd", compression_level=1, write_page_checksum=True) as out:
+            for group in _groups(log, first, last):
+                out.write_batch(group)
+                count += group.num_rows
+        _sync(new)
+        new.replace(path)
+        _sync(path.parent)
+    finally:
+        new.unlink(missing_ok=True)
+    return count
+
+
+def _groups(log: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    held: list[Record] = []
+    size = 0
+    for records in loop.read_range(log, first, last):
+        held += records
+        size += sum(len(record.payload) for record in records)
+        if size >= ROW_GROUP_BYTES:
+            yield _with_crc(held)
+            held, size = [], 0
+    if held:
+        yield _with_crc(held)
+
+
+def _with_crc(records: list[Record]) -> pa.RecordBatch:
+    raw = batches.raw_batch(records)
+    crc = pa.array([record.crc for record in records], pa.int64())
+    return pa.RecordBatch.from_arrays([*raw.columns, crc], schema=SCHEMA)
+
+
+def read_file(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    """The rows ``[first, last]`` of one file, in order, with page checksums verified."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(batch_size=4096):
+            indexes = batch.column("log_index")
+            if indexes[0].as_py() >= first and indexes[-1].as_py() <= last:
+                yield batch
+                continue
+            mask = pa.compute.and_(pa.compute.greater_equal(indexes, first), pa.compute.less_equal(indexes, last))
+            wanted = batch.filter(mask)
+            if wanted.num_rows:
+                yield wanted
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

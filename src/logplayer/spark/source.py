@@ -1,0 +1,210 @@
+"""``format("logplayer")``: the log as a table and as a stream, and DataFrames into the log or into targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from logplayer.errors import ConfigError
+from logplayer.log.protocol import Info, Log
+from logplayer.spark import archive, batches, loop
+from logplayer.spark.options import Options, parse_options, require_log
+from logplayer.spark.plan import Piece, plan
+from logplayer.spark.routes import Routes, load_routes
+
+
+class LogPlayerSource(DataSource):
+    """Named ``logplayer``; docs/spark.md lists the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "logplayer"
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options = parse_options(dict(options))
+
+    def schema(self) -> str:
+        if self._options.mode == "play":
+            from logplayer.spark.lease import RECEIPTS
+
+            return RECEIPTS
+        return batches.RAW if self._options.raw else batches.ROWS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self._options.mode == "play":
+            raise ConfigError("mode=play delivers for ever: use readStream, or `logplayer play`")
+        return LogReader(self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self._options.mode == "play":
+            from logplayer.spark.lease import LeaseReader
+
+            return LeaseReader(self._options)
+        from logplayer.spark.stream_source import LogStreamReader
+
+        return LogStreamReader(self._options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from logplayer.spark.log_sink import LogBatchWriter
+
+        return LogBatchWriter(self._options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if self._options.to == "targets":
+            from logplayer.spark.target_sink import TargetWriter
+
+            return TargetWriter(self._options, schema)
+        from logplayer.spark.log_sink import LogStreamWriter
+
+        return LogStreamWriter(self._options, schema)
+
+
+class LogPartition(InputPartition):
+    """What one task reads, and all that it needs to know for it."""
+
+    def __init__(self, piece: Piece, routes: Routes, targets: tuple[str, ...] | None) -> None:
+        super().__init__(piece)
+        self.piece = piece
+        self.routes = routes
+        self.targets = targets
+
+
+def read_partition(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of one partition."""
+    if not isinstance(partition, LogPartition):
+        return  # Spark stands one empty partition in for none.
+    log = require_log(options)
+    if options.raw:
+        yield from partition.piece.raw(log)
+        return
+    for records in partition.piece.records(log):
+        batch = batches.row_batch(records, partition.routes, partition.targets)
+        if batch.num_rows:
+            yield batch
+
+
+def open_archive_of(options: Options, log_id: str) -> archive.Archive | None:
+    """The archive that the options name, if it is this log's."""
+    return archive.open_archive(options.archive, log_id) if options.archive else None
+
+
+def where(options: Options) -> tuple[Info, Routes]:
+    """Where the log stands and what it has decided."""
+
+    async def ask(log: Log) -> tuple[Info, Routes]:
+        # In this order: maps are kept by position, so one that is newer than the info does no harm, and none is missed.
+        info = await log.info()
+        return info, await load_routes(log, options.first_map)
+
+    with loop.opened(require_log(options)) as log:
+        return loop.run(ask(log))
+
+
+class _Push:
+    """Stands in for a ``pushFilters`` method.
+
+    Spark refuses a reader that overrides the method in a session whose configuration has pushdown switched off. This
+    reader works in such a session too: Spark then filters by itself. So it must look as if nothing was overridden.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        return [kept for kept in filters if not self._bounds.take(kept)]
+
+
+class Bounds:
+    """What the pushed filters leave of the log."""
+
+    def __init__(self, targets: tuple[str, ...]) -> None:
+        self.low = 1
+        self.high: int | None = None
+        self.targets: set[str] | None = set(targets) or None
+
+    def take(self, pushed: Filter) -> bool:
+        """Whether the filter is applied here in full; what is not, Spark applies."""
+        attribute = getattr(pushed, "attribute", ())
+        if isinstance(pushed, IsNotNull):
+            return attribute == ("log_index",)
+        value: Any = getattr(pushed, "value", None)
+        if attribute == ("target",) and isinstance(pushed, (EqualTo, In)):
+            wanted = {value} if isinstance(pushed, EqualTo) else set(value)
+            self.targets = wanted if self.targets is None else self.targets & wanted
+            return True
+        return attribute == ("log_index",) and self._take_index(pushed, value)
+
+    def _take_index(self, pushed: Filter, value: Any) -> bool:
+        if isinstance(pushed, In):
+            self._narrow(min(value, default=1), max(value, default=0))
+            return False  # It narrows the range; which of its entries are wanted Spark knows.
+        if isinstance(pushed, EqualTo):
+            self._narrow(value, value)
+        elif isinstance(pushed, GreaterThan):
+            self._narrow(value + 1, None)
+        elif isinstance(pushed, GreaterThanOrEqual):
+            self._narrow(value, None)
+        elif isinstance(pushed, LessThan):
+            self._narrow(1, value - 1)
+        elif isinstance(pushed, LessThanOrEqual):
+            self._narrow(1, value)
+        else:
+            return False
+        return True
+
+    def _narrow(self, low: int, high: int | None) -> None:
+        self.low = max(self.low, low)
+        if high is not None:
+            self.high = high if self.high is None else min(self.high, high)
+
+
+class LogReader(DataSourceReader):
+    """The log as a table: what is in it when the query is planned."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.bounds = Bounds(options.targets)
+        self.pushFilters = _Push(self.bounds)  # type: ignore[method-assign]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        info, routes = where(options)
+        kept = open_archive_of(options, info.log_id)
+        earliest = min(info.first, kept.begin) if kept and kept.through >= info.first - 1 else info.first
+        if options.starting == "latest":
+            first = info.last + 1
+        else:
+            first = earliest if options.starting == "earliest" else int(options.starting)
+        last = info.last if options.ending == "latest" else min(info.last, int(options.ending))
+        first = max(first, self.bounds.low)
+        if self.bounds.high is not None:
+            last = min(last, self.bounds.high)
+        if first > last:
+            return []
+        pieces = plan(info, first, last, kept, options.task_bytes, options.tasks)
+        targets = None if self.bounds.targets is None else tuple(sorted(self.bounds.targets))
+        return [LogPartition(piece, routes, targets) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.options, partition)
