@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -88,22 +89,25 @@ class LogClient:
 
     async def read(self, first: int, last: int | None = None) -> AsyncIterator[list[Record]]:
         """Batches as the server sends them; checked here again, because the network is not the disk."""
-        async for after, data in self._stream(first, last):
-            if len(data) <= INLINE_BYTES_MAX:
-                records, damage = _decode(data, after)
-            else:
-                records, damage = await asyncio.to_thread(_decode, data, after)
-            if records:
-                yield records
-            if damage is not None:
-                raise damage
+        # A reader that stops early closes this generator, and the stream below must close with it.
+        async with aclosing(self._stream(first, last)) as stream:
+            async for after, data in stream:
+                if len(data) <= INLINE_BYTES_MAX:
+                    records, damage = _decode(data, after)
+                else:
+                    records, damage = await asyncio.to_thread(_decode, data, after)
+                if records:
+                    yield records
+                if damage is not None:
+                    raise damage
 
     async def read_frames(self, first: int, last: int | None = None) -> AsyncIterator[bytes]:
         """The messages as they come: the next receiver checks them."""
-        async for _, data in self._stream(first, last):
-            yield data
+        async with aclosing(self._stream(first, last)) as stream:
+            async for _, data in stream:
+                yield data
 
-    async def _stream(self, first: int, last: int | None) -> AsyncIterator[tuple[int, bytes]]:
+    async def _stream(self, first: int, last: int | None) -> AsyncGenerator[tuple[int, bytes], None]:
         """(index before the batch, batch); resumes behind the last batch when the connection breaks."""
         check_range(first, last)
         after, pause = first - 1, _Pause(self._patience)
