@@ -103,6 +103,11 @@ def test_refusals_round_trip(reason: Refusal, detail: str, index: int, epoch: in
     assert codec.decode_to_player(codec.encode_refused(refused)) == refused
 
 
+def test_the_last_messages_are_known_by_their_first_byte() -> None:
+    assert codec.encode_refused(Refused(Refusal.FENCED, "", 0, 0))[:1] == codec.REFUSED
+    assert codec.encode_failed(0, "x")[:1] == codec.FAILED
+
+
 def test_refusal_numbers_are_those_of_the_proto() -> None:
     reasons = {name: value for name, value in target_pb2.Reason.items() if value}
     assert reasons == {refusal.name: refusal.value for refusal in Refusal}

@@ -61,17 +61,25 @@ class GrpcServer:
         if self._server is not None:
             await self._server.stop(_STOP_SECONDS)
 
-    async def _authorize(self, context: Any) -> None:
+    def _stranger(self, context: Any) -> str:
+        """Why the caller may not go on; empty if it may."""
         token = ""
         for key, value in context.invocation_metadata() or ():
             if key == "authorization" and isinstance(value, str):
                 token = value.removeprefix("Bearer ")
-        if not self._security.permits(token):
-            detail = "the token is wrong" if token else "this target wants a token"
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, detail)
+        if self._security.permits(token):
+            return ""
+        return "the token is wrong" if token else "this target wants a token"
+
+    async def _authorize(self, context: Any) -> None:
+        stranger = self._stranger(context)
+        if stranger:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, stranger)
 
     async def _play(self, _requests: Any, context: Any) -> None:
-        await self._authorize(context)
+        stranger = self._stranger(context)
+        if stranger:
+            await _fail(context, codec.UNAUTHENTICATED, stranger)
         peer = _GrpcPeer(self._hosts, context)
         try:
             await peer.write_until_end()
@@ -79,8 +87,7 @@ class GrpcServer:
             peer.reader.cancel()
             peer.stream.gone()
         if peer.stream.failure is not None:
-            code, detail = peer.stream.failure
-            await context.abort(_STATUS[code], detail)
+            await _fail(context, *peer.stream.failure)
 
     async def _position(self, data: bytes, context: Any) -> bytes:
         await self._authorize(context)
@@ -149,6 +156,15 @@ class _GrpcPeer:
         if not self.stream.ended:
             self.stream.gone()
             self._wake.set()
+
+
+async def _fail(context: Any, code: int, detail: str) -> None:
+    """End the stream with a reason, in a message and as the status.
+
+    A player that is writing when the status arrives may lose it: its library then reports its own failed write.
+    """
+    await context.write(codec.encode_failed(code, detail))
+    await context.abort(_STATUS[code], detail)
 
 
 async def _parse(kind: Any, data: bytes, context: Any) -> Any:

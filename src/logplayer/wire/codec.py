@@ -19,7 +19,7 @@ from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.fence import Batch as Batch
 from logplayer.core.fence import Position as Position
 from logplayer.core.fence import Refused as Refused
-from logplayer.errors import Malformed
+from logplayer.errors import Malformed, TargetError
 from logplayer.wire.entries import decode_control as decode_control
 from logplayer.wire.entries import decode_transaction as decode_transaction
 from logplayer.wire.entries import encode_control as encode_control
@@ -87,6 +87,8 @@ ToPlayer = Opened | Ack | Refused | Position | Failed
 
 _DELIVERIES = b"\x1a"  # Batch.deliveries: field 3, length-delimited
 _BATCH = b"\x12"  # ToTarget.batch: field 2, length-delimited
+# The first byte of a ToPlayer message that is the last of its stream: ToPlayer.refused and ToPlayer.failed.
+REFUSED, FAILED = b"\x1a", b"\x2a"
 _QUARANTINED = b"\x18\x01"  # Delivery.quarantine: field 3, true
 
 
@@ -200,6 +202,17 @@ def decode_to_player(data: bytes) -> ToPlayer:
     if kind == "failed":
         return Failed(message.failed.code, message.failed.detail)
     raise Malformed(f"a ToPlayer message of {len(data)} bytes holds nothing that this version knows")
+
+
+def failure(address: str, data: bytes) -> TargetError:
+    """What a ``ToPlayer`` message that holds Failed means, in one line."""
+    try:
+        failed = pb.ToPlayer.FromString(data).failed
+    except DecodeError as error:
+        return TargetError(f"{address} does not speak this protocol: {error}")
+    if failed.code == UNAUTHENTICATED:
+        return TargetError(f"{address} refused the token: {failed.detail}")
+    return TargetError(f"the stream to {address} ended: {failed.detail}")
 
 
 # --- The position: on the wire beside a stream, and in stores that keep it as one value. -------------------

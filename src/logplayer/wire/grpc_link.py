@@ -14,6 +14,7 @@ import grpc.aio
 
 from logplayer.core.invariant import broken
 from logplayer.errors import TargetError
+from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.codec import MESSAGE_BYTES_MAX
 from logplayer.wire.security import Security, channel_credentials
@@ -142,7 +143,15 @@ class GrpcLink:
                     return
                 if data is EOF:
                     break
+                # A write that is under way may fail when the target ends the stream, and hide how it ended. So the
+                # last message counts, and not the status that follows it.
+                if data[:1] == codec.FAILED:
+                    self._end(codec.failure(str(self._address), data))
+                    return
                 self._listener.received(data)
+                if data[:1] == codec.REFUSED:
+                    self._end(None)
+                    return
             error = describe(self._address, await self._call.code(), await self._call.details())
         except grpc.aio.AioRpcError as failed:
             error = describe(self._address, failed.code(), failed.details())

@@ -8,15 +8,13 @@ import ssl
 from typing import cast
 
 from logplayer.core.invariant import broken
-from logplayer.errors import LogPlayerError, Malformed, TargetError
+from logplayer.errors import Malformed, TargetError
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.framing import Deframer, frame
 from logplayer.wire.security import Security, client_context
 from logplayer.wire.transport import Listener
 
-# The first byte of a ToPlayer message that is the last of its stream: field 3 and field 5, length-delimited.
-_REFUSED, _FAILED = 0x1A, 0x2A
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
 
@@ -98,11 +96,11 @@ class TcpLink(asyncio.Protocol):
         for message in messages:
             if not self._open:
                 return
-            if message and message[0] == _FAILED:
-                self._failed(message)
+            if message[:1] == codec.FAILED:
+                self._end(codec.failure(str(self._address), message))
                 return
             self._listener.received(message)
-            if message and message[0] == _REFUSED:
+            if message[:1] == codec.REFUSED:
                 self._end(None)  # The target waits for this side to close, as its last words might be lost otherwise.
 
     def pause_writing(self) -> None:
@@ -126,17 +124,6 @@ class TcpLink(asyncio.Protocol):
         if self._open and self._sending and not self._paused:
             self._sending = False
             self._listener.writable()
-
-    def _failed(self, message: bytes) -> None:
-        try:
-            failed = codec.decode_to_player(message)
-        except LogPlayerError as error:
-            self._end(TargetError(f"{self._address} does not speak this protocol: {error}"))
-            return
-        if isinstance(failed, codec.Failed) and failed.code == codec.UNAUTHENTICATED:
-            self._end(TargetError(f"{self._address} refused the token: {failed.detail}"))
-        else:
-            self._end(TargetError(f"the stream to {self._address} ended: {getattr(failed, 'detail', '')}"))
 
     def _end(self, error: Exception | None) -> None:
         if not self._open:
