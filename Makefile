@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types sim spec bench soak proto lock clean
+.PHONY: help setup demo test wheel lint types sim spec bench soak proto lock clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -15,6 +15,9 @@ setup: $(STAMP)  ## Make .venv with every locked dependency and the package itse
 $(STAMP): requirements.lock pyproject.toml tools/setup
 	PYTHON="$(PYTHON)" VENV="$(VENV)" tools/setup
 	@touch $@
+
+demo: setup  ## The main job on embedded defaults: shards, faults, proof. ARGS="--engine in-process" for options.
+	$(BIN)/logplayer demo $(ARGS)
 
 test: setup  ## All checks that CI runs: lint, types, proofs, tests.
 	tools/test
@@ -38,6 +41,9 @@ bench: setup  ## Measure; results go to benchmarks/results/.
 
 soak: setup  ## Long fault campaigns on real processes.
 	tools/soak
+
+wheel: setup  ## Build the wheel and the sdist into dist/.
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 proto: setup  ## Generate the protobuf code again.
 	tools/proto
