@@ -147,7 +147,8 @@ class Player:
             if queue is None or queue.state is not LIVE or index <= queue.covered:
                 continue  # Another group's, fed by its own reader, or already covered when it joined.
             aside = bool(quarantined) and index in quarantined.get(name, ())
-            if queue.offer(Message(index, payload, aside)):
+            message = Message(index, payload, aside)
+            if queue.offer(message) or (queue.writable and self._offer_again(queue, message)):
                 touched[name] = queue
             else:
                 queue.demote(self.current)
@@ -159,6 +160,11 @@ class Player:
             self._trace.main("dispatch", index=index, demoted=demoted)
         for name in demoted:
             self._catch_up(self.queues[name])
+
+    def _offer_again(self, queue: TargetQueue, message: Message) -> bool:
+        """A long fetch has filled the queue of a target that is ready for more: send before giving up on it."""
+        self._send(queue)
+        return queue.offer(message)
 
     def _decide(self, entry: Entry) -> None:
         """Act on a control record at its position in the log."""
@@ -377,7 +383,8 @@ class Player:
         self._end_session(queue)
         queue.health.block(self.now, blocked)
         if news:
-            self._effects.append(effect.Report(queue.name, f"{blocked.kind}: {blocked.detail}"))
+            where = f"entry {blocked.index}: " if blocked.kind == "POISON" else ""
+            self._effects.append(effect.Report(queue.name, f"{blocked.kind}: {where}{blocked.detail}"))
         if self.draining:
             self._stop_if_drained()
 

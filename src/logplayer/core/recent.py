@@ -8,11 +8,8 @@ kept here, within the bounds of one queue, and the last stretch comes from memor
 from __future__ import annotations
 
 from bisect import bisect_right
-from operator import attrgetter
 
 from logplayer.core.entry import Entry
-
-_index = attrgetter("index")
 
 
 class Recent:
@@ -57,6 +54,10 @@ class Recent:
         self.keeping = False
         self.entries.clear()
         self.bytes = 0
+
+
+def _index(entry: Entry) -> int:
+    return entry.index
 
 
 def _bytes_of(entry: Entry) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Container, Mapping
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 from logplayer.core import event
@@ -29,7 +29,7 @@ from logplayer.core.entry import (
 from logplayer.core.fence import Position
 from logplayer.core.membership import Control
 from logplayer.core.player import Player
-from logplayer.core.trace import config
+from logplayer.core.trace import Sink, config
 from logplayer.testing.sim.checkers import Checkers, Violation
 from logplayer.testing.sim.host import Host
 from logplayer.testing.sim.options import Options
@@ -41,7 +41,9 @@ HEAL_STEPS_PER_ENTRY = 400
 class Simulation:
     """One world, one seed."""
 
-    def __init__(self, options: Options, trace: bool = False) -> None:
+    _host_class: ClassVar[type[Host]] = Host
+
+    def __init__(self, options: Options, trace: bool = False, sink: Sink | None = None) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
         self.log = SimLog()
@@ -57,7 +59,7 @@ class Simulation:
         self.faulty = True
         self.faults = 0
         self.trace: list[Mapping[str, object]] = []
-        self._sink = self.trace.append if trace else None
+        self._sink = sink or (self.trace.append if trace else None)
         self._ready: list[tuple[Callable[[Any], None], Any]] = []
         self.checkers = Checkers(self)
         self._to_append = options.entries
@@ -147,12 +149,15 @@ class Simulation:
     # --- The log --------------------------------------------------------------------------------------------
 
     def _append(self, mutations: tuple[Mutation, ...], record: Record | None, names: dict[str, bytes]) -> int:
-        gap = self.rng.randrange(1, 3) if self.rng.random() < self.options.sparse else 0
-        index = self.log.last + 1 + gap
+        index = self._next_index()
         self.log.append(Entry(index, mutations, record), names)
         for host in self.hosts:
             host.want_fetch()
         return index
+
+    def _next_index(self) -> int:
+        gap = self.rng.randrange(1, 3) if self.rng.random() < self.options.sparse else 0
+        return self.log.last + 1 + gap
 
     def _append_data(self) -> None:
         """A transaction with a mutation or a few; where each goes is decided here, by the map as of this moment."""
@@ -190,6 +195,9 @@ class Simulation:
     def _start_player(self, _: object = None) -> None:
         epoch = self._append_record(Takeover(player=f"p{len(self.hosts) + 1}"))
         start = self.rng.choice([self.log.trimmed, *(i for i in self.log.indexes if i >= self.log.trimmed)])
+        self._play(epoch, start)
+
+    def _play(self, epoch: int, start: int) -> None:
         core = Player(
             epoch,
             start,
@@ -200,7 +208,7 @@ class Simulation:
             trimmed=self.log.trimmed,
             trace=self._sink,
         )
-        host = Host(self, core)
+        host = self._host_class(self, core)
         self.hosts.append(host)
         host.tell(event.Ticked(self.clock))
         host.want_fetch()
