@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from player_support import House, load, until
-from servers import missing
 
 from logplayer.core.entry import HashMap
 from logplayer.errors import ConfigError
 from logplayer.wire.security import Security
+from servers import missing
 
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
 
@@ -47,6 +47,13 @@ class Authority:
         Path(fresh_key).rename(key)
         Path(fresh_cert).rename(cert)
         return cert, key
+
+    def give_way_to(self, other: Authority, *names: str) -> None:
+        """Replace the files of these certificates, and of the authority, by those of another."""
+        for name in names:
+            for new in other.issue(name):
+                Path(new).replace(self._directory / Path(new).name)
+        Path(other.ca).replace(self.ca)
 
     @staticmethod
     def _key(path: str) -> tuple[str, ...]:
@@ -110,11 +117,7 @@ async def test_certificates_are_replaced_without_losing_a_delivery(
     async with load(house, 500):
         before = player.target("a").session
         # A new authority: who still showed or trusted the old certificates would be turned away.
-        fresh = Authority(house.directory / "ca2")
-        for name, there in (("server", (cert, key)), ("player", (my_cert, my_key))):
-            for new, old in zip(fresh.issue(name), there, strict=True):
-                Path(new).replace(old)
-        Path(fresh.ca).replace(authority.ca)
+        authority.give_way_to(Authority(house.directory / "ca2"), "server", "player")
         assert player.target("a").session == before  # An open session goes on.
         # Whoever connects from here on does so with the new ones.
         for session in list(player.shell._sessions.values()):

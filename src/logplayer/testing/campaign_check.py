@@ -71,6 +71,11 @@ def expect(
     return expected
 
 
+def destinations(record: Record, owner: Owner) -> list[str]:
+    """The targets of an entry."""
+    return list(_split(record.payload, owner)) if record.kind == Kind.DATA else []
+
+
 def _split(payload: bytes, owner: Owner) -> dict[str, tuple[bytes, list[pb.Mutation]]]:
     try:
         transaction = pb.Transaction.FromString(payload)
