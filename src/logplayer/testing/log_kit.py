@@ -224,6 +224,10 @@ async def check_trim(harness: Harness) -> None:
         assert isinstance(caught[0], e.Trimmed)
         assert caught[0].first == indexes[9] + 1
         assert [r.index for r in await collect(log, indexes[10], indexes[-1])] == indexes[10:]
+    async with opened(harness) as log:
+        assert (await log.info()).first == indexes[9] + 1
+        with raises(e.Trimmed):
+            await collect(log, indexes[9], indexes[-1])
         await log.trim(indexes[4])
         assert (await log.info()).first == indexes[9] + 1
         with raises(BadRequest):
