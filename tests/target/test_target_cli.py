@@ -1,0 +1,170 @@
+"""The verbs target and conform, as a user runs them: real processes, exit codes, one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logplayer import cli
+from logplayer.core.entry import Session
+from logplayer.core.fence import Batch
+from logplayer.target.protocol import Change
+from logplayer.target.sqlite import SqliteTarget
+from logplayer.testing.conform_client import message
+
+LOGPLAYER = [sys.executable, "-m", "logplayer.cli"]
+
+
+def logplayer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LOGPLAYER, *arguments], capture_output=True, text=True, timeout=60)
+
+
+class Serving:
+    """A ``logplayer target serve`` process that has said where it listens."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*LOGPLAYER, "target", "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = self.process.stdout.readline()
+        self.addresses = [word.rstrip(",") for word in self.said.split() if "://" in word]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A store with one entry, at index 3."""
+    store = SqliteTarget(tmp_path / "t1.db", "t1")
+    store.apply(Change(Session(1, 1), log_id="orders"))
+    store.apply(Change(Session(1, 1), batch=Batch(0, 3, (message(2, b"k", b"v"),))))
+    store.close()
+    return str(tmp_path / "t1.db")
+
+
+@pytest.fixture
+def serving(path: str) -> Iterator[Serving]:
+    listen = ["--listen", "127.0.0.1:0", "--listen-tcp", "127.0.0.1:0"]
+    serving = Serving("--store", "sqlite", "--path", path, "--id", "t1", *listen)
+    yield serving
+    if serving.process.poll() is None:
+        serving.end()
+
+
+def test_serve_position_wait_and_a_clean_end(serving: Serving) -> None:
+    assert serving.said.startswith("target t1 listens at grpc://127.0.0.1:")
+    assert serving.said.endswith("index 3\n")
+    for address in serving.addresses:
+        told = logplayer("target", "position", address, "--json")
+        facts = json.loads(told.stdout)
+        assert (facts["index"], facts["epoch"], facts["term"], facts["log_id"]) == (3, 1, 1, "orders")
+        assert "index 3, session 1.1" in logplayer("target", "wait", address, "--index", "3").stdout
+    late = logplayer("target", "wait", serving.addresses[0], "--index", "4", "--timeout", "0.3")
+    assert (late.returncode, late.stderr.count("\n")) == (1, 1)
+    assert "did not reach index 4" in late.stderr
+    code, out, err = serving.end()
+    assert (code, out, err) == (0, "target t1 stopped at index 3\n", "")
+
+
+def test_ctrl_c_is_a_clean_end_too(serving: Serving) -> None:
+    code, _, err = serving.end(signal.SIGINT)
+    assert (code, err) == (0, "")
+
+
+def test_conform_refuses_a_target_with_real_data(serving: Serving) -> None:
+    refused = logplayer("conform", serving.addresses[0], "--id", "t1")
+    assert refused.returncode == 2
+    assert "holds data of log 'orders'" in refused.stderr
+
+
+def test_get_and_dump(path: str) -> None:
+    where = ["--store", "sqlite", "--path", path, "--id", "t1"]
+    assert logplayer("target", "get", *where, "k").stdout == "v\n"
+    assert logplayer("target", "get", *where, "none").returncode == 1
+    assert json.loads(logplayer("target", "dump", *where).stdout) == {"key": "6b", "value": "76"}
+    assert logplayer("target", "dump", *where, "--quarantine").stdout == ""
+
+
+def test_trace_lines(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    where = ["--store", "sqlite", "--path", str(tmp_path / "x.db"), "--id", "t1"]
+    serving = Serving(*where, "--listen-tcp", "127.0.0.1:0", "--trace", str(trace))
+    done = logplayer("conform", serving.addresses[0], "--id", "t1", "--rule", "repeat", "--rule", "lower-epoch")
+    assert done.returncode == 0, done.stdout
+    serving.end()
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert {line["ev"] for line in lines} == {"accept", "refuse", "apply", "reject"}
+    assert {line["node"] for line in lines} == {"Tt1"}
+
+
+def test_conform_with_commands_and_json(tmp_path: Path) -> None:
+    where = ["--store", "sqlite", "--path", str(tmp_path / "x.db"), "--id", "t1"]
+    serving = Serving(*where, "--listen-tcp", "127.0.0.1:0")
+    dump = shlex.join([*LOGPLAYER, "target", "dump", *where])
+    options = ["--id", "t1", "--restart-command", "true", "--dump-command", dump, "--json"]
+    rules = ["--rule", "content", "--rule", "restart", "--rule", "apply"]
+    done = logplayer("conform", serving.addresses[0], *options, *rules)
+    verdicts = {verdict["rule"]: verdict["ok"] for verdict in json.loads(done.stdout)}
+    assert verdicts == {"apply": True, "restart": True, "content": True}
+    failed = logplayer("conform", serving.addresses[0], "--id", "t1", "--restart-command", "false", "--rule", "restart")
+    assert failed.returncode == 1
+    assert "exit code 1 from the command: false" in failed.stdout
+    serving.end()
+
+
+STORE = ["--store", "sqlite", "--id", "t1"]
+SERVE = ["target", "serve", *STORE, "--path", "x.db"]
+HERE = ["--listen", "127.0.0.1:0"]
+REDIS = ["--store", "redis", "--id", "a", "--url", "redis://127.0.0.1:1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (SERVE, "needs somewhere to listen"),
+        (["target", "serve", *STORE, *HERE], "needs --path"),
+        (["target", "serve", *STORE, "--path", "none/x.db", *HERE], "is not a directory"),
+        ([*SERVE, "--url", "y", *HERE], "takes no --url"),
+        ([*SERVE, "--listen", "nowhere"], "not HOST:PORT"),
+        ([*SERVE, "--listen", "0.0.0.0:0"], "--insecure if plain text is meant"),
+        ([*SERVE, *HERE, "--tls-cert", "c"], "no key"),
+        ([*SERVE, *HERE, "--token-file", "t"], "cannot be read"),
+        (["target", "serve", *REDIS, *HERE], "check --url"),
+        (["target", "position", "127.0.0.1:7001"], "write grpc://HOST:PORT or tcp://HOST:PORT"),
+        (["target", "dump", *STORE, "--path", "x.db"], "is not there"),
+        (["conform", "tcp://127.0.0.1:x", "--id", "t1"], "HOST:PORT"),
+        (["conform", "tcp://127.0.0.1:1", "--id", "t1", "--rule", "nonsense"], "there is no rule 'nonsense'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    arguments: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["logplayer", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2
+    assert told in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_target_that_is_not_there_is_exit_code_1() -> None:
+    done = logplayer("target", "position", "tcp://127.0.0.1:1")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no connection to tcp://127.0.0.1:1" in done.stderr
