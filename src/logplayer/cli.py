@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -14,15 +15,31 @@ from logplayer.errors import LogPlayerError, UserError
 
 # verb -> module:attribute, in the order in which the help tells the story.
 VERBS = {
-    "demo": "logplayer.demo.cli:demo",
     "log": "logplayer.log.cli:log",
-    "cluster": "logplayer.log.cluster_cli:cluster",
     "target": "logplayer.player.members_cli:target",
-    "conform": "logplayer.testing.conform_cli:conform",
     "play": "logplayer.player.cli:play",
     "status": "logplayer.player.cli:status",
+    "cluster": "logplayer.log.cluster_cli:cluster",
+    "conform": "logplayer.testing.conform_cli:conform",
     "sim": "logplayer.testing.sim_cli:sim",
     "spec": "logplayer.testing.spec_cli:spec",
+    "demo": "logplayer.demo.cli:demo",
+}
+# Their lines in the help: known without importing anything.
+LINES = {
+    "log": "Serve a log, append to it, read it, check it, trim it.",
+    "target": "Serve a shard, ask where it stands, add or remove members.",
+    "play": "Play the log into the targets.",
+    "status": "Show where each target stands.",
+    "audit": "Recompute every target's digest from the log, and compare.",
+    "backfill": "Fill a new target from the log, and hand it to the player.",
+    "archive": "Copy the log to Parquet, so that it can be trimmed.",
+    "cluster": "Three NATS servers on this machine, for the replicated log.",
+    "conform": "Check a target, in any language, against the protocol.",
+    "sim": "Run the real core through simulated faults.",
+    "spec": "Check the TLA+ models, or a recorded run, with TLC.",
+    "bench": "Measure it on this machine.",
+    "demo": "See it all at work: money moves while things break.",
 }
 
 
@@ -40,22 +57,48 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], VERBS, n=1)
+        if args[0] not in VERBS and not args[0].startswith("-") and near:
+            ctx.fail(f"there is no command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, LINES.get(name, "")) for name in VERBS])
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="logplayer")
 def cli() -> None:
-    """Play a write-ahead log into many shards: each entry reaches each of its shards exactly once, in order."""
+    """Play a write-ahead log into many shards: each entry reaches each of its shards exactly once, in order.
+
+    \b
+    logplayer log serve --log file:///tmp/wal &
+    logplayer target serve --store sqlite --path a.db --id a --listen 127.0.0.1:7201 &
+    logplayer play --in-process --log grpc://127.0.0.1:7100 --target a=grpc://127.0.0.1:7201 &
+    logplayer status
+
+    \b
+    Exit codes: 0 it is done; 1 it failed, or what was checked does not hold;
+    2 the command was wrong; 3 a newer player took over; 130 Ctrl-C.
+    """
 
 
 def main() -> NoReturn:
     """Run the command; a user's mistake is one clear line and exit code 2, never a traceback."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # A peer that goes away is our business, not the user's screen's.
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="logplayer", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _complain(error)
         sys.exit(2)
     except click.Abort:
         sys.exit(130)
@@ -67,7 +110,17 @@ def main() -> NoReturn:
     except LogPlayerError as error:
         click.echo(f"logplayer: {error}", err=True)
         sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Or Python complains at exit.
     sys.exit(0)
+
+
+def _complain(error: click.ClickException) -> None:
+    """One line in our own voice, with the way to the help of the command that was meant."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    help_ = f" (see '{context.command_path} --help')" if context else ""
+    text = error.format_message().rstrip(".")
+    click.echo(f"logplayer: {text[:1].lower()}{text[1:]}{help_}", err=True)
 
 
 if __name__ == "__main__":
