@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from logplayer.core.entry import ExplicitMap, HashMap, RangeMap, ShardMap
 from logplayer.core.limits import Limits
 from logplayer.core.route import owner_of
 from logplayer.errors import ConfigError, UserError
+from logplayer.log.address import parse as parse_log
+from logplayer.wire.address import parse as parse_target
+from logplayer.wire.address import parse_netloc
 
 DEFAULT_PATH = "logplayer.toml"
 STATUS_ADDRESS = "127.0.0.1:7200"
@@ -69,7 +72,7 @@ def load(path: str | None) -> Config:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+        raise ConfigError(f"{path} is not TOML: {error}; correct that line") from None
     return read(table, path)
 
 
@@ -83,17 +86,21 @@ def read(table: Mapping[str, Any], path: str) -> Config:
     for key in ("tick_ms", "drain_ms_max"):
         if player.get(key, 1) < 1:
             raise _wrong(path, "player", key, player[key], "use at least 1")
+    limits = _limits(table.get("limits", {}), path)
+    if player.get("tick_ms", 1) > limits.tick_ms_max:
+        raise _wrong(path, "player", "tick_ms", player["tick_ms"], f"use at most tick_ms_max = {limits.tick_ms_max}")
     targets = {name: item["address"] for name, item in table.get("targets", {}).items() if "address" in item}
     for name in table.get("targets", {}):
         if name not in targets:
             raise ConfigError(f'{path}: [targets.{name}] has no address; add: address = "grpc://host:port"')
+    _check_addresses(table, targets, path)
     spark = table.get("spark", {})
     if spark.get("groups", 0) < 0:
         raise _wrong(path, "spark", "groups", spark["groups"], "use 0 (as many as fit) or more")
     return Config(
         path=path,
         log=table.get("log", {}).get("address", ""),
-        limits=_limits(table.get("limits", {}), path),
+        limits=limits,
         map=_map(table.get("map", {}), tuple(targets), path),
         targets=targets,
         security=dict(table.get("security", {})),
@@ -101,6 +108,21 @@ def read(table: Mapping[str, Any], path: str) -> Config:
         groups=spark.get("groups", 0),
         **player,
     )
+
+
+def _check_addresses(table: Mapping[str, Any], targets: Mapping[str, str], path: str) -> None:
+    """Every address can be understood; whether somebody is there shows later."""
+    checks: list[tuple[str, str, str, Callable[[str], object]]] = [
+        ("log", "address", table.get("log", {}).get("address", ""), parse_log),
+        ("player", "status", table.get("player", {}).get("status", ""), parse_netloc),
+        *((f"targets.{name}", "address", address, parse_target) for name, address in targets.items()),
+    ]
+    for section, key, address, parse in checks:
+        if address or section.startswith("targets."):
+            try:
+                parse(address)
+            except UserError as error:
+                raise _wrong(path, section, key, address, str(error)) from None
 
 
 def _check_shape(table: Mapping[str, Any], path: str) -> None:

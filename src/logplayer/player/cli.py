@@ -21,6 +21,7 @@ from logplayer.player.shell import STEPPED_DOWN, Shell
 from logplayer.player.status_server import StatusServer, ask
 from logplayer.player.status_text import status_table
 from logplayer.target.cli import run_loop, trace_to
+from logplayer.wire.address import parse_netloc
 from logplayer.wire.options import security_from, security_options
 
 
@@ -55,9 +56,11 @@ def play(
         --target a=grpc://127.0.0.1:7201 --target b=tcp://127.0.0.1:7302
     """
     merged = merge(config_path, log_address, targets, secure)
+    where = status_address or merged.file.status
+    parse_netloc(where)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if not in_process and merged.file.engine == "spark":
-        _play_on_spark(merged, master, status_address, as_json)
+        _play_on_spark(merged, master, where, as_json)
         return
     config = PlayerConfig(
         targets=merged.targets,
@@ -71,19 +74,18 @@ def play(
     )
     write = trace_to(trace) if trace else None
     sink: Sink | None = (lambda line: write(dict(line))) if write else None
-    how = run_loop(_play(merged.log, config, status_address or merged.file.status, sink, as_json))
+    how = run_loop(_play(merged.log, config, where, sink, as_json))
     if how.startswith(STEPPED_DOWN):
         sys.exit(3)
 
 
-def _play_on_spark(merged: Merged, master: str, status_address: str, as_json: bool) -> None:
+def _play_on_spark(merged: Merged, master: str, where: str, as_json: bool) -> None:
     try:
         from logplayer.spark.resident import play_resident
     except ImportError as error:
         raise UserError(
             f"Spark is not installed ({error.name}): pip install 'logplayer[spark]', or play with --in-process"
         ) from None
-    where = status_address or merged.file.status
     play_resident(merged, master=master or merged.file.master, status=where, as_json=as_json)
 
 

@@ -10,7 +10,7 @@ import click
 
 from logplayer import config as files
 from logplayer.core.entry import ExplicitMap, HashMap, ShardMap
-from logplayer.errors import ConfigError
+from logplayer.errors import ConfigError, UserError
 from logplayer.log.address import parse as parse_log
 from logplayer.wire.address import parse as parse_target
 from logplayer.wire.options import security_from
@@ -47,16 +47,26 @@ def merge(
     if not address:
         raise ConfigError("no log is given; use --log ADDRESS, or [log] address in logplayer.toml")
     parse_log(address)
-    named = dict(parse_pair(pair) for pair in targets) if targets else dict(file.targets)
+    named = _named(targets) if targets else dict(file.targets)
     for name, where in named.items():
         try:
             parse_target(where)
-        except ConfigError as error:
+        except UserError as error:
             raise ConfigError(f"target {name}: {error}") from None
     shard_map = file.map
     if targets:
         shard_map = HashMap(tuple(named)) if isinstance(file.map, ExplicitMap) and not file.path else file.map
     return Merged(file, address, named, shard_map, _security(file, secure or {}))
+
+
+def _named(pairs: Sequence[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, address = parse_pair(pair)
+        if name in named:
+            raise ConfigError(f"--target gives {name} twice, at {named[name]} and at {address}; leave one out")
+        named[name] = address
+    return named
 
 
 def parse_pair(pair: str) -> tuple[str, str]:
@@ -75,4 +85,9 @@ def _security(file: files.Config, secure: dict[str, Any]) -> Security:
         "token_file": file.security.get("token_file", ""),
         "insecure": file.security.get("insecure", False),
     }
-    return security_from(**{key: secure.get(key) or value for key, value in from_file.items()})
+    try:
+        return security_from(**{key: secure.get(key) or value for key, value in from_file.items()})
+    except ConfigError as error:
+        if not file.security:
+            raise
+        raise ConfigError(f"{file.path}: [security] {error}") from None

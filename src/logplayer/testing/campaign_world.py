@@ -112,8 +112,9 @@ class Child:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self.alive:
+            # Not by Popen's own send_signal: it would collect an exit code that asyncio is waiting for.
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self._process.pid, number)
 
     async def _close(self) -> None:
         if self._process is not None:
