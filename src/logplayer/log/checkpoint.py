@@ -14,7 +14,7 @@ from pathlib import Path
 
 from logplayer.log.segment import Chunk, connect
 
-EVERY_BYTES = 16 * 1024 * 1024
+EVERY_BYTES = 32 * 1024 * 1024
 
 
 class Checkpointer:

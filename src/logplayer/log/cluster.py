@@ -235,10 +235,17 @@ def find_server() -> str:
     return found
 
 
-def _require_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(f"port {port} cannot be used ({error.strerror}); choose others with --port") from None
+def _require_free(port: int, patience_seconds: float = 2.0) -> None:
+    """A killed server's threads may hold its ports for a moment longer than it seems to live."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                return
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    text = f"port {port} cannot be used ({error.strerror}); choose others with --port"
+                    raise UserError(text) from None
+        time.sleep(0.05)

@@ -12,6 +12,7 @@ Frames joined are a valid ``ReadReply``: a chunk read from the disk goes out on 
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Iterator
 
@@ -23,12 +24,15 @@ FRAME_TAG = 0x0A
 CRC_TAG = b"\x3d"
 CRC_BYTES = 5  # The tag and four bytes.
 KINDS = (Kind.DATA, Kind.CONTROL)
+_ONE_BYTE = tuple(bytes((value,)) for value in range(256))
 
 
 def varint(value: int) -> bytes:
     """Encode an unsigned integer as protobuf does."""
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
+    if value < 0x4000:
+        return _ONE_BYTE[value & 0x7F | 0x80] + _ONE_BYTE[value >> 7]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -51,25 +55,32 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
             raise ValueError("a varint is longer than 64 bits")
 
 
+@functools.lru_cache(4096)
+def _who(kind: int, producer: str) -> bytes:
+    """The fields between index and sequence, the same for all entries of a producer."""
+    name = producer.encode()
+    return (b"\x10" + varint(kind) if kind else b"") + b"\x1a" + varint(len(name)) + name + b"\x20"
+
+
+@functools.lru_cache(8)
+def _when(committed_at_us: int) -> bytes:
+    return b"\x28" + varint(committed_at_us)
+
+
 def encode(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
     """One record in parts, to be joined; the payload is not copied."""
-    producer = entry.producer.encode()
-    head = [b"\x08", varint(index)]
-    if entry.kind:
-        head += (b"\x10", varint(entry.kind))
-    head += (b"\x1a", varint(len(producer)), producer, b"\x20", varint(entry.sequence))
-    head += (b"\x28", varint(committed_at_us))
-    if entry.payload:
-        head += (b"\x32", varint(len(entry.payload)))
-    start = b"".join(head)
-    crc = zlib.crc32(entry.payload, zlib.crc32(start))
-    return [start, entry.payload, CRC_TAG, crc.to_bytes(4, "little")]
+    producer, sequence, payload, kind = entry
+    head = b"\x08" + varint(index) + _who(kind, producer) + varint(sequence) + _when(committed_at_us)
+    if payload:
+        head += b"\x32" + varint(len(payload))
+    crc = zlib.crc32(payload, zlib.crc32(head))
+    return [head, payload, CRC_TAG + crc.to_bytes(4, "little")]
 
 
 def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
     """One record with its frame prefix, in parts."""
-    parts = encode(index, entry, committed_at_us)
-    return [b"\x0a", varint(len(parts[0]) + len(parts[1]) + CRC_BYTES), *parts]
+    head, payload, crc = encode(index, entry, committed_at_us)
+    return [b"\x0a" + varint(len(head) + len(payload) + CRC_BYTES) + head, payload, crc]
 
 
 def decode(body: bytes | memoryview, index: int) -> Record:
