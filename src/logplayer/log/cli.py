@@ -19,6 +19,7 @@ from logplayer.errors import CorruptEntry, UserError
 from logplayer.log.address import open_log, parse
 from logplayer.log.protocol import Log
 from logplayer.log.text import record_to_dict, record_to_text
+from logplayer.voice import StoryGroup, json_option
 
 Body = Callable[..., Coroutine[Any, Any, int | None]]
 
@@ -27,7 +28,7 @@ def _verb(body: Body) -> Callable[..., None]:
     """Options that every verb has, an event loop, and a quiet end when the reader of our output went away."""
 
     @click.option("--log", "address", required=True, envvar="LOGPLAYER_LOG", help="file:///path, grpc://… or nats://…")
-    @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+    @json_option
     @wraps(body)
     def run(**options: Any) -> None:
         parse(options["address"])
@@ -42,16 +43,25 @@ def _verb(body: Body) -> Callable[..., None]:
     return run
 
 
-@click.group()
+@click.group(cls=StoryGroup)
 def log() -> None:
-    """The log: serve it, append to it, read it, check it, trim it."""
+    """The log: serve it, append to it, read it, check it, trim it.
+
+    \b
+    logplayer log info --log file:///tmp/wal
+    LOGPLAYER_LOG=grpc://127.0.0.1:7100 logplayer log tail
+    """
 
 
 @log.command()
 @click.option("--listen", default="127.0.0.1:7100", show_default=True, help="host:port; port 0 takes a free one.")
 @_verb
 async def serve(address: str, as_json: bool, listen: str) -> None:
-    """Share a log with other processes and languages over gRPC."""
+    """Share a log with other processes and languages over gRPC, until SIGTERM or Ctrl-C.
+
+    \b
+    logplayer log serve --log file:///tmp/wal --listen 127.0.0.1:7100
+    """
     from logplayer.log.server import LogServer
 
     host, found, port = listen.rpartition(":")
@@ -78,7 +88,13 @@ async def serve(address: str, as_json: bool, listen: str) -> None:
 @log.command()
 @_verb
 async def append(address: str, as_json: bool) -> None:
-    """Append one transaction per line of stdin, as JSON."""
+    """Append one transaction per line of stdin, as JSON.
+
+    A line may name a "producer" and a "sequence"; then the same line, sent again, is not appended again.
+
+    \b
+    echo '{"mutations": [{"key": "k", "value": "v"}]}' | logplayer log append --log file:///tmp/wal
+    """
     from logplayer.log.append_lines import append_lines
 
     opened = await open_log(address)
@@ -99,7 +115,11 @@ def _range_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_range_options
 @_verb
 async def tail(address: str, as_json: bool, first: int | None, count: int | None) -> None:
-    """Show new entries as they come."""
+    """Show new entries as they come, until Ctrl-C.
+
+    \b
+    logplayer log tail --log grpc://127.0.0.1:7100 --json
+    """
     opened = await open_log(address, readonly=True)
     try:
         start = first if first is not None else (await opened.info()).last + 1
@@ -113,7 +133,11 @@ async def tail(address: str, as_json: bool, first: int | None, count: int | None
 @click.option("--to", "last", type=int, help="The last index; by default the newest.")
 @_verb
 async def dump(address: str, as_json: bool, first: int | None, last: int | None, count: int | None) -> None:
-    """Show the entries that are there."""
+    """Show the entries that are there.
+
+    \b
+    logplayer log dump --log file:///tmp/wal --from 100 --count 10
+    """
     opened = await open_log(address, readonly=True)
     try:
         info = await opened.info()
@@ -137,7 +161,11 @@ async def _show(opened: Log, first: int, last: int | None, count: int | None, as
 @log.command()
 @_verb
 async def info(address: str, as_json: bool) -> None:
-    """Show where the log stands."""
+    """Show where the log stands: its id, the first and the last index, the newest control record.
+
+    \b
+    logplayer log info --log file:///tmp/wal --json
+    """
     opened = await open_log(address, readonly=True)
     try:
         facts = (await opened.info())._asdict()
@@ -150,7 +178,11 @@ async def info(address: str, as_json: bool) -> None:
 @click.option("--up-to", type=int, required=True, help="The last index to forget (inclusive).")
 @_verb
 async def trim(address: str, as_json: bool, up_to: int) -> None:
-    """Forget entries up to and including an index."""
+    """Forget entries up to and including an index. It asks no target whether it needs them; a player with --trims does.
+
+    \b
+    logplayer log trim --log file:///tmp/wal --up-to 1000
+    """
     opened = await open_log(address)
     try:
         await opened.trim(up_to)
@@ -163,7 +195,11 @@ async def trim(address: str, as_json: bool, up_to: int) -> None:
 @log.command()
 @_verb
 async def verify(address: str, as_json: bool) -> int:
-    """Check every entry's checksum and that none is missing; exit code 1 if one is damaged."""
+    """Check every entry's checksum and that none is missing; exit code 1 if one is damaged.
+
+    \b
+    logplayer log verify --log file:///tmp/wal
+    """
     opened = await open_log(address, readonly=True)
     started, checked, payload_bytes = time.monotonic(), 0, 0
     damaged: list[int] = []

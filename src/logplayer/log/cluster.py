@@ -9,6 +9,7 @@ the loopback. Every server syncs each write before it answers; one that does not
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ DEFAULT_PORT = 4222
 PEER_OFFSET, MONITOR_OFFSET = 2000, 4000
 VERSION_MIN = (2, 15, 1)  # Older servers do not commit in groups.
 START_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
 
 _CONFIG = """\
 server_name: {name}
@@ -61,9 +63,10 @@ class NodeStatus(NamedTuple):
 class Cluster:
     """The three servers of one directory. Blocking; commands and tests use it, the log itself does not."""
 
-    def __init__(self, directory: Path, port: int = DEFAULT_PORT) -> None:
+    def __init__(self, directory: Path, port: int = DEFAULT_PORT, *, attached: bool = False) -> None:
         self.directory = directory.absolute()
         self.port = port
+        self._attached = attached  # The servers die with this process, even if it is killed.
 
     def address(self, log: str) -> str:
         """The address of a log on this cluster."""
@@ -121,7 +124,11 @@ class Cluster:
             config.write_text(self._config(node))
         with open(folder / "nats.log", "ab") as log:
             process = subprocess.Popen(
-                [server or find_server(), "-c", str(config)], stdout=log, stderr=log, start_new_session=True
+                [server or find_server(), "-c", str(config)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if self._attached else None,
             )
         (folder / "nats.pid").write_text(str(process.pid))
 
@@ -233,6 +240,10 @@ def find_server() -> str:
     if version_of(said) < VERSION_MIN:
         raise UserError(f"{found} is version {said}; at least {'.'.join(map(str, VERSION_MIN))} is needed")
     return found
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _require_free(port: int, patience_seconds: float = 2.0) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,12 @@ from typing import Any
 import click
 
 from logplayer.log.cluster import DEFAULT_PORT, Cluster, NodeStatus
+from logplayer.voice import StoryGroup, json_option
 
 
 def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     folder = click.Path(file_okay=False, path_type=Path)
-    function = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")(function)
+    function = json_option(function)
     return click.option(
         "--dir",
         "directory",
@@ -25,25 +29,50 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@click.group()
+@click.group(cls=StoryGroup)
 def cluster() -> None:
-    """Three NATS servers on this machine for the replicated log."""
+    """Three NATS servers on this machine for the replicated log: for trying it, and for tests.
+
+    \b
+    logplayer cluster up
+    logplayer cluster down
+    """
 
 
 @cluster.command()
 @_common
 @click.option("--port", type=click.IntRange(1024, 60000), default=DEFAULT_PORT, show_default=True)
 @click.option("--name", default="wal", show_default=True, help="The log's name in the address that is shown.")
-def up(directory: Path, as_json: bool, port: int, name: str) -> None:
-    """Start the servers, or those that do not run, and wait until they take writes."""
-    made = Cluster(directory, port)
-    _show(made.up(), as_json, made.address(name))
+@click.option("--foreground", is_flag=True, help="Stay, and stop the servers at SIGTERM or Ctrl-C.")
+def up(directory: Path, as_json: bool, port: int, name: str, foreground: bool) -> None:
+    """Start the servers, or those that do not run, and wait until they take writes.
+
+    \b
+    logplayer cluster up --dir /tmp/nats --port 4222
+    """
+    stop = threading.Event()
+    if foreground:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    made = Cluster(directory, port, attached=foreground)
+    try:
+        _show(made.up(), as_json, made.address(name))
+        if foreground:
+            sys.stdout.flush()
+            stop.wait()
+    finally:
+        if foreground:
+            made.down()
 
 
 @cluster.command()
 @_common
 def down(directory: Path, as_json: bool) -> None:
-    """Stop the servers; their data stays."""
+    """Stop the servers; their data stays.
+
+    \b
+    logplayer cluster down --dir /tmp/nats
+    """
     stopped = Cluster.find(directory).down()
     click.echo(
         json.dumps({"stopped": stopped}) if as_json else f"stopped {stopped} servers; the data stays in {directory}"
@@ -54,7 +83,11 @@ def down(directory: Path, as_json: bool) -> None:
 @_common
 @click.option("--name", default="wal", show_default=True, help="The log's name in the address that is shown.")
 def status(directory: Path, as_json: bool, name: str) -> None:
-    """Show each server: its port and process, and whether it syncs before it answers."""
+    """Show each server: its port and process, and whether it syncs before it answers.
+
+    \b
+    logplayer cluster status --json
+    """
     found = Cluster.find(directory)
     _show(found.status(), as_json, found.address(name))
 

@@ -22,6 +22,7 @@ from logplayer.player.status_server import StatusServer, ask
 from logplayer.player.status_text import status_table
 from logplayer.target.cli import run_loop, trace_to
 from logplayer.wire.address import parse_netloc
+from logplayer.voice import json_option
 from logplayer.wire.options import security_from, security_options
 
 
@@ -133,7 +134,7 @@ def _say(as_json: bool, what: str, **facts: object) -> None:
 @click.command()
 @click.option("--player", "address", default="127.0.0.1:7200", show_default=True, help="The player's status address.")
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @security_options(server=False)
 def status(address: str, watch: bool, as_json: bool, **secure: Any) -> None:
     """Show where each target stands: state, index, lag, rate, time to catch up, last error.

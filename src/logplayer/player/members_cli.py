@@ -19,6 +19,7 @@ from logplayer.player import control as chain
 from logplayer.player.options import common_options, merge
 from logplayer.player.status_server import ask
 from logplayer.target.cli import run_loop, target
+from logplayer.voice import json_option
 from logplayer.wire.address import parse as parse_target
 from logplayer.wire.options import security_from, security_options
 
@@ -47,7 +48,7 @@ def _check(record: Record, control: Control) -> None:
 @click.argument("name")
 @click.argument("address")
 @click.option("--at", type=click.IntRange(min=0), help="The index its content begins behind; default: this record's.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def add(config_path: str | None, log_address: str, name: str, address: str, at: int | None, as_json: bool) -> None:
     """Make NAME at ADDRESS a member. Players connect to it once they read the record.
 
@@ -69,9 +70,13 @@ def add(config_path: str | None, log_address: str, name: str, address: str, at: 
 @click.command()
 @common_options
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def remove(config_path: str | None, log_address: str, name: str, as_json: bool) -> None:
-    """Remove the member NAME. What it has not applied by then it will not get; it no longer holds the trim point."""
+    """Remove the member NAME. What it has not applied by then it will not get; it no longer holds the trim point.
+
+    \b
+    logplayer target remove shard5 --log grpc://127.0.0.1:7100
+    """
     merged = merge(config_path, log_address)
     index = run_loop(decide(merged.log, TargetRemoved(name), merged.map, tuple(merged.targets.items())))
     _tell(as_json, {"index": index}, f"{name} is no member from index {index} on")
@@ -82,7 +87,7 @@ def remove(config_path: str | None, log_address: str, name: str, as_json: bool) 
 @click.argument("name")
 @click.option("--index", required=True, type=click.IntRange(min=1), help="The poisoned entry.")
 @click.option("--reason", default="", help="For whoever reads the log later.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def quarantine(config_path: str | None, log_address: str, name: str, index: int, reason: str, as_json: bool) -> None:
     """Move NAME past the poisoned entry INDEX, which it keeps in its quarantine.
 
@@ -96,9 +101,13 @@ def quarantine(config_path: str | None, log_address: str, name: str, index: int,
 
 @click.command("list")
 @common_options
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def list_members(config_path: str | None, log_address: str, as_json: bool) -> None:
-    """List the members, as the log's records have decided."""
+    """List the members, as the log's records have decided.
+
+    \b
+    logplayer target list --log grpc://127.0.0.1:7100 --json
+    """
     merged = merge(config_path, log_address)
     control = run_loop(_members(merged.log, merged.map, tuple(merged.targets)))
     rows = [{"target": m.target, "at": m.at, "address": m.address} for m in control.members.values()]
@@ -118,7 +127,11 @@ async def _members(log_address: str, first_map: ShardMap, names: tuple[str, ...]
 @click.option("--player", "address", default="127.0.0.1:7200", show_default=True, help="The player's status address.")
 @security_options(server=False)
 def retry(name: str, address: str, **secure: Any) -> None:
-    """Ask the player to try NAME again at once."""
+    """Ask the player to try NAME again at once, instead of after its back-off.
+
+    \b
+    logplayer target retry shard2
+    """
     run_loop(ask(address, {"do": "retry", "target": name}, security_from(**secure)))
     click.echo(f"{name} is being tried")
 

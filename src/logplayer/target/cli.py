@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from logplayer.target.host import Trace
 from logplayer.target.protocol import Store
 from logplayer.target.server import TargetServer
 from logplayer.target.stores import STORES, open_store
+from logplayer.voice import StoryGroup, json_option
 from logplayer.wire.options import security_from, security_options
 
 
@@ -42,9 +44,14 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--store", "kind", type=click.Choice(list(STORES)), required=True)(command)
 
 
-@click.group()
+@click.group(cls=StoryGroup)
 def target() -> None:
-    """Serve a target, or ask one where it stands."""
+    """Targets: serve one, ask where it stands, read its store; add, remove and mend the log's members.
+
+    \b
+    logplayer target serve --store sqlite --path a.db --id a --listen 127.0.0.1:7201
+    logplayer target list --log grpc://127.0.0.1:7100
+    """
 
 
 @target.command()
@@ -52,26 +59,46 @@ def target() -> None:
 @click.option("--listen", default="", metavar="HOST:PORT", help="Listen here for grpc:// players.")
 @click.option("--listen-tcp", default="", metavar="HOST:PORT", help="Listen here for tcp:// players.")
 @click.option("--trace", default="", metavar="FILE", help="Append what the target decides, as lines of JSON.")
+@json_option
 @security_options(server=True)
-def serve(kind: str, path: str, url: str, name: str, listen: str, listen_tcp: str, trace: str, **secure: Any) -> None:
-    """Serve one target until SIGTERM or Ctrl-C."""
+def serve(
+    kind: str,
+    path: str,
+    url: str,
+    name: str,
+    listen: str,
+    listen_tcp: str,
+    trace: str,
+    as_json: bool,
+    **secure: Any,
+) -> None:
+    """Serve one target until SIGTERM or Ctrl-C.
+
+    \b
+    logplayer target serve --store sqlite --path a.db --id a --listen 127.0.0.1:7201
+    logplayer target serve --store postgres --url postgresql://127.0.0.1/shop --id b --listen-tcp 127.0.0.1:7202
+    """
     if not listen and not listen_tcp:
         raise UserError("a target needs somewhere to listen: give --listen HOST:PORT, --listen-tcp HOST:PORT, or both")
     security = security_from(**secure)
     store = open_store(kind, name, path=path, url=url)
     server = TargetServer({name: store}, security, trace_to(trace) if trace else None)
-    run_loop(_serve(server, name, listen, listen_tcp))
+    run_loop(_serve(server, name, listen, listen_tcp, as_json))
 
 
-async def _serve(server: TargetServer, name: str, listen: str, listen_tcp: str) -> None:
+async def _serve(server: TargetServer, name: str, listen: str, listen_tcp: str, as_json: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     addresses = await server.start(grpc=listen, tcp=listen_tcp)
-    click.echo(f"target {name} listens at {' and '.join(addresses)}, index {server.position(name).index}")
+    facts = {"target": name, "addresses": addresses, "index": server.position(name).index, "pid": os.getpid()}
+    text = f"target {name} listens at {' and '.join(addresses)}, index {facts['index']}"
+    click.echo(json.dumps(facts) if as_json else text)
+    sys.stdout.flush()
     await stop.wait()
     await server.stop()
-    click.echo(f"target {name} stopped at index {server.position(name).index}")
+    if not as_json:
+        click.echo(f"target {name} stopped at index {server.position(name).index}")
 
 
 def trace_to(path: str) -> Trace:
@@ -93,10 +120,14 @@ def trace_to(path: str) -> Trace:
 @click.argument("address")
 @click.option("--id", "name", default="", help="The target's name, if several are at the address.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @security_options(server=False)
 def tell_position(address: str, name: str, timeout: float, as_json: bool, **secure: Any) -> None:
-    """Tell where a target stands."""
+    """Tell where a target stands.
+
+    \b
+    logplayer target position grpc://127.0.0.1:7201
+    """
     found = run_loop(client.position(address, name, timeout=timeout, security=security_from(**secure)))
     _tell(found, as_json)
 
@@ -106,10 +137,14 @@ def tell_position(address: str, name: str, timeout: float, as_json: bool, **secu
 @click.option("--index", required=True, type=click.IntRange(min=0))
 @click.option("--id", "name", default="", help="The target's name, if several are at the address.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @security_options(server=False)
 def wait(address: str, index: int, name: str, timeout: float, as_json: bool, **secure: Any) -> None:
-    """Wait until a target has everything up to an index; exit code 1 if it has not in time."""
+    """Wait until a target has everything up to an index; exit code 1 if it has not in time.
+
+    \b
+    logplayer target wait grpc://127.0.0.1:7201 --index 42 --timeout 30
+    """
     found = run_loop(client.wait_for(address, name, index, timeout, security_from(**secure)))
     _tell(found, as_json)
 
@@ -118,7 +153,11 @@ def wait(address: str, index: int, name: str, timeout: float, as_json: bool, **s
 @store_options
 @click.argument("key")
 def get(kind: str, path: str, url: str, name: str, key: str) -> None:
-    """Print the value of a key, read from the store itself; exit code 1 if there is none."""
+    """Print the value of a key, read from the store itself; exit code 1 if there is none.
+
+    \b
+    logplayer target get --store sqlite --path a.db --id a alice
+    """
     with _Reading(kind, path, url, name) as store:
         value = store.get(key.encode())
     if value is None:
@@ -130,7 +169,11 @@ def get(kind: str, path: str, url: str, name: str, key: str) -> None:
 @store_options
 @click.option("--quarantine", is_flag=True, help="What was kept aside, instead of the data.")
 def dump(kind: str, path: str, url: str, name: str, quarantine: bool) -> None:
-    """Print everything in the store as lines of JSON, with keys and values in hexadecimal."""
+    """Print everything in the store as lines of JSON, with keys and values in hexadecimal.
+
+    \b
+    logplayer target dump --store sqlite --path a.db --id a
+    """
     with _Reading(kind, path, url, name) as store:
         if quarantine:
             for index, payload in store.quarantine():

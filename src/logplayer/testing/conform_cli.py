@@ -15,6 +15,7 @@ from logplayer.errors import TargetError
 from logplayer.target.cli import run_loop
 from logplayer.testing.conform import Dump, Restart, Verdict
 from logplayer.testing.conform import conform as run_kit
+from logplayer.voice import json_option
 from logplayer.wire.options import security_from, security_options
 
 
@@ -24,7 +25,7 @@ from logplayer.wire.options import security_from, security_options
 @click.option("--restart-command", default="", metavar="CMD", help="Kills the target hard, starts it, and returns.")
 @click.option("--dump-command", default="", metavar="CMD", help="Prints the data as 'logplayer target dump' does.")
 @click.option("--rule", "rules", multiple=True, metavar="NAME", help="Check this rule only; may be given again.")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @security_options(server=False)
 def conform(
     address: str,
@@ -38,6 +39,9 @@ def conform(
     """Check a target, in any language, against the protocol: a verdict for each rule, exit code 1 if one fails.
 
     The kit WRITES into the target, under a log of its own; it refuses a target that holds another log's data.
+
+    \b
+    logplayer conform grpc://127.0.0.1:7201 --id a
     """
     restart = _restart(restart_command) if restart_command else None
     dump = _dump(dump_command) if dump_command else None
