@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/crypto/blake2b"
+
+	"logplayer.example/target/pb"
+)
+
+// Session orders players (Epoch) and the streams of one player (Term).
+type Session struct{ Epoch, Term uint64 }
+
+// Less reports whether s is older than other.
+func (s Session) Less(other Session) bool {
+	return s.Epoch < other.Epoch || s.Epoch == other.Epoch && s.Term < other.Term
+}
+
+// Digest is a sum modulo 2^128, over what was applied.
+type Digest struct{ Hi, Lo uint64 }
+
+// Add counts one entry: BLAKE2b-128 over its index (8 bytes, big-endian) and payload.
+func (d Digest) Add(index uint64, payload []byte) Digest {
+	hash, _ := blake2b.New(16, nil)
+	hash.Write(binary.BigEndian.AppendUint64(nil, index))
+	hash.Write(payload)
+	sum := hash.Sum(nil)
+	lo, carry := bits.Add64(d.Lo, binary.BigEndian.Uint64(sum[8:]), 0)
+	hi, _ := bits.Add64(d.Hi, binary.BigEndian.Uint64(sum[:8]), carry)
+	return Digest{hi, lo}
+}
+
+// Bytes is the digest as it stands on the wire.
+func (d Digest) Bytes() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, d.Hi), d.Lo)
+}
+
+// Position is what the store keeps in the same transaction as its data.
+type Position struct {
+	Index   uint64
+	Session Session
+	Digest  Digest
+	LogID   string
+}
+
+// Refusal is the target's no. It is an error, so that returning it rolls the transaction back.
+type Refusal struct{ *pb.Refused }
+
+func (r Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
+
+func refuse(at Position, reason pb.Reason, format string, args ...any) Refusal {
+	return Refusal{&pb.Refused{
+		Reason: reason, Detail: fmt.Sprintf(format, args...), Index: at.Index, Epoch: at.Session.Epoch,
+	}}
+}
+
+// Admit answers an Open. The position that it returns fences every older session once it is stored.
+func Admit(at Position, session Session, logID string) (Position, error) {
+	switch {
+	case at.LogID != "" && at.LogID != logID:
+		return at, refuse(at, pb.Reason_WRONG_LOG, "filled from log %q, not %q", at.LogID, logID)
+	case session.Epoch < at.Session.Epoch:
+		return at, refuse(at, pb.Reason_FENCED, "epoch %d has taken over", at.Session.Epoch)
+	case !at.Session.Less(session):
+		return at, refuse(at, pb.Reason_STALE_SESSION, "session %v is already open", at.Session)
+	}
+	at.Session, at.LogID = session, logID
+	return at, nil
+}
+
+// Check tells why a batch may not be applied at a position.
+func Check(at Position, session Session, batch *pb.Batch) error {
+	switch {
+	case session.Epoch < at.Session.Epoch:
+		return refuse(at, pb.Reason_FENCED, "epoch %d has taken over", at.Session.Epoch)
+	case session != at.Session:
+		return refuse(at, pb.Reason_STALE_SESSION, "session %v was fenced by %v", session, at.Session)
+	case batch.Prev != at.Index:
+		return refuse(at, pb.Reason_OUT_OF_SYNC, "batch starts at %d, the target is at %d", batch.Prev, at.Index)
+	}
+	last := batch.Prev
+	for _, delivery := range batch.Deliveries {
+		if delivery.Index <= last {
+			return refuse(at, pb.Reason_BAD_BATCH, "index %d does not rise", delivery.Index)
+		}
+		last = delivery.Index
+	}
+	if last > batch.To || batch.To <= batch.Prev {
+		return refuse(at, pb.Reason_BAD_BATCH, "indexes leave (%d, %d]", batch.Prev, batch.To)
+	}
+	return nil
+}
