@@ -21,8 +21,8 @@ from logplayer.player.shell import STEPPED_DOWN, Shell
 from logplayer.player.status_server import StatusServer, ask
 from logplayer.player.status_text import status_table
 from logplayer.target.cli import run_loop, trace_to
-from logplayer.wire.address import parse_netloc
 from logplayer.voice import json_option
+from logplayer.wire.address import parse_netloc
 from logplayer.wire.options import security_from, security_options
 
 
