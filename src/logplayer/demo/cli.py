@@ -6,34 +6,41 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from logplayer.demo.processes import FORK_SETTING, Family
 from logplayer.demo.run import Demo, Plan, Verdict
+from logplayer.demo.screen import Screen
 from logplayer.demo.world import World
 from logplayer.errors import LogPlayerError, UserError
-from logplayer.player.status_text import status_table
 
 
 @click.command()
-@click.option("--shards", type=click.IntRange(2, 32), default=4, show_default=True)
+@click.option("--shards", type=click.IntRange(2, 32), default=4, show_default=True, help="SQLite shards to start.")
 @click.option("--transactions", type=click.IntRange(min=1), default=3000, show_default=True, help="Transfers to make.")
 @click.option(
     "--size", type=click.IntRange(0, 100_000), default=200, show_default=True, help="Bytes of padding per row."
 )
 @click.option("--faults/--no-faults", default=True, help="Kill and freeze things while money moves.")
 @click.option("--seconds", type=click.FloatRange(1, 600), default=25, show_default=True, help="How long money moves.")
-@click.option("--log", "log_kind", type=click.Choice(["file", "nats"]), default="file", show_default=True)
-@click.option("--engine", type=click.Choice(["spark", "in-process"]), default="spark", show_default=True)
+@click.option(
+    "--log", "log_kind", type=click.Choice(["file", "nats"]), default="file", show_default=True, help="The log."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "in-process"]),
+    default="spark",
+    show_default=True,
+    help="Where the player runs.",
+)
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Leave everything in this directory.")
-@click.option("--json", "as_json", is_flag=True, help="The last line of output is one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The last line of the answer is one JSON object.")
 def demo(
     shards: int,
     transactions: int,
@@ -56,14 +63,9 @@ def demo(
         _require_spark()
     os.environ.setdefault(FORK_SETTING, "0")
     folder = _folder(keep)
-    started = time.monotonic()
-
-    def say(line: str) -> None:
-        click.echo(f"[{time.monotonic() - started:5.1f} s] {line}")
-        sys.stdout.flush()
-
+    signal.signal(signal.SIGTERM, _end)
     try:
-        verdict = _run(plan, folder, say)
+        verdict = _run(plan, folder)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -72,7 +74,14 @@ def demo(
         sys.exit(1)
 
 
-def _run(plan: Plan, folder: Path, say: Any) -> Verdict:
+def _end(number: int, frame: object) -> None:
+    """Leave as after Ctrl-C: every process of ours ends, and the directory goes."""
+    raise KeyboardInterrupt
+
+
+def _run(plan: Plan, folder: Path) -> Verdict:
+    screen = Screen()
+    say = screen.say
     with Family(folder) as family:
         world = World(family, plan.engine)
         say(f"starting a {plan.log} log and {plan.shards} SQLite shards in {folder}")
@@ -81,25 +90,10 @@ def _run(plan: Plan, folder: Path, say: Any) -> Verdict:
         say(f"starting the player ({'resident on Spark' if plan.engine == 'spark' else 'in a process of its own'})")
         world.start_player()
         say(f"money moves: {plan.transactions} transfers in {plan.seconds:g} s")
-        verdict = asyncio.run(Demo(plan, world, say, _Screen()).run())
+        verdict = asyncio.run(Demo(plan, world, say, screen.show).run())
         say("ending all processes")
+        screen.end()
     return verdict
-
-
-class _Screen:
-    """Shows the player's status: in place on a terminal, now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def __call__(self, status: dict[str, Any] | None, moved: str) -> None:
-        now = time.monotonic()
-        if now - self._last < 5.0:
-            return
-        self._last = now
-        click.echo(f"  {moved}")
-        text = status_table(status) if status else "the player is away"
-        click.echo("\n".join(f"  {line}" for line in text.splitlines()))
 
 
 def _report(verdict: Verdict, keep: Path | None, as_json: bool) -> None:

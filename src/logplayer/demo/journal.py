@@ -7,7 +7,7 @@ compared with the log: something lost, doubled or out of order cannot hide.
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,22 @@ def judge(shard: str, path: Path, entries: Sequence[Entry], router: Router) -> S
     verdict = ShardVerdict(shard, expected=len(expected), delivered=len(seen))
     verdict.lost = sum((due - got).values())
     verdict.doubled = sum((got - due).values())
-    verdict.out_of_order = sum(1 for a, b in zip(expected, seen, strict=False) if a != b)
+    verdict.out_of_order = _out_of_order(expected, seen)
     verdict.digest_matches = digests.from_bytes(bytes(stored)) == digest % 2**128
     verdict.total = sum(balance(value) for (value,) in rows)
     return verdict
+
+
+def _out_of_order(expected: list[tuple[bytes, bytes]], seen: list[tuple[bytes, bytes]]) -> int:
+    """How many of the changes that were due came after one that was due later. Lost and doubled ones do not count."""
+    places: dict[tuple[bytes, bytes], deque[int]] = {}
+    for place, change in enumerate(expected):
+        places.setdefault(change, deque()).append(place)
+    late, furthest = 0, -1
+    for change in seen:
+        due = places.get(change)
+        if due:
+            place = due.popleft()
+            late += place < furthest
+            furthest = max(furthest, place)
+    return late

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from logplayer.errors import LogPlayerError
@@ -90,7 +91,7 @@ class Child:
 
 
 class Family:
-    """All children of one demo; leaving the block ends them, newest first, also after Ctrl-C."""
+    """All children of one demo; leaving the block ends them, all at once, also after Ctrl-C."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,8 +101,8 @@ class Family:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child in reversed(self._children):
-            child.stop()
+        with ThreadPoolExecutor(max(1, len(self._children))) as pool:
+            list(pool.map(Child.stop, reversed(self._children)))
 
     def add(self, name: str, *arguments: str) -> Child:
         """Start a child that ends with the family."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Any
 from logplayer.demo.journal import install
 from logplayer.demo.processes import Child, Family, descendants
 from logplayer.errors import UserError
+from logplayer.log.cluster import MONITOR_OFFSET, NODES, PEER_OFFSET
 from logplayer.player.status_server import ask
 
 Say = Callable[[str], None]
@@ -40,7 +43,8 @@ class World:
         folder = self.family.folder
         source = f"file://{folder}/log"
         if kind == "nats":
-            cluster = self.family.add("cluster", "cluster", "up", "--dir", str(folder / "nats"), "--foreground")
+            where = ("--dir", str(folder / "nats"), "--port", str(free_cluster_port()))
+            cluster = self.family.add("cluster", "cluster", "up", *where, "--foreground")
             source = cluster.wait_for(r"(nats://\S+)").group(1)
         server = self.family.add("log", "log", "serve", "--log", source, "--listen", "127.0.0.1:0")
         self.log = server.wait_for(r"(grpc://[\d.]+:\d+)").group(1)
@@ -129,6 +133,18 @@ class World:
         await asyncio.sleep(3.0)
         rival.stop()
         say("the rival left")
+
+
+def free_cluster_port() -> int:
+    """The first port of a NATS cluster: each of its servers takes three, a fixed distance apart."""
+    offsets = [base + node for base in (0, PEER_OFFSET, MONITOR_OFFSET) for node in range(NODES)]
+    for _ in range(100):
+        port = random.randrange(11_000, 26_000, 10)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for offset in offsets:
+                stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
+            return port
+    raise UserError("no free ports for three NATS servers were found; use --log file")
 
 
 def free_ports(count: int) -> list[int]:
