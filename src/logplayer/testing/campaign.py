@@ -28,6 +28,7 @@ from logplayer.testing.campaign_load import Producers
 from logplayer.testing.campaign_world import Seat, World
 
 PLAYERS_MAX = 3  # Living ones: more would only starve each other on a small machine.
+AIM_TRIES, AIM_BYTES = 60, 500
 WELL = (0, 3)  # Exit codes of a player that was asked to end, or that stepped down.
 
 
@@ -62,7 +63,7 @@ class Campaign:
         *,
         faults: int,
         targets: int = 3,
-        rate: int = 150,
+        rate: int = 500,
         pause: tuple[float, float] = (0.2, 1.0),
         servers: dict[str, str] | None = None,
         trace: bool = False,
@@ -88,7 +89,8 @@ class Campaign:
             "freeze player": (2, self._freeze_player),
             "second player": (3, self._second_player),
             "cut": (5, self._cut),
-            "stall": (3, self._stall),
+            "delay": (4, self._delay),
+            "stall": (2, self._stall),
             "refuse": (1, self._refuse),
             "kill log": (1, self._kill_log),
         }
@@ -127,12 +129,23 @@ class Campaign:
         while sum(done.values()) < self._faults and time.monotonic() < until:
             await asyncio.sleep(self._rng.uniform(*self._pause))
             kind = self._rng.choices(kinds, weights)[0]
+            await self._flowing()
             await self._kinds[kind][1]()
             done[kind] += 1
             self._told(f"{sum(done.values())}/{self._faults} {kind}, {self._producers.appended} entries")
         self.report.faults = dict(done)
         if sum(done.values()) < self._faults:
             self.report.problems.append(f"only {sum(done.values())} of {self._faults} faults within the time")
+
+    async def _flowing(self) -> None:
+        """Wait a little until entries flow somewhere: a fault that hits an idle system shows nothing."""
+        seats = list(self.world.seats.values())
+        for _ in range(AIM_TRIES):
+            before = [seat.proxy.bytes for seat in seats]
+            await asyncio.sleep(0.05)
+            moved = sum(seat.proxy.bytes - was > AIM_BYTES for seat, was in zip(seats, before, strict=True))
+            if moved >= len(seats) / 2:
+                return
 
     def _seat(self) -> Seat:
         return self._rng.choice(list(self.world.seats.values()))
@@ -184,6 +197,12 @@ class Campaign:
         proxy = self._seat().proxy
         proxy.stall()
         self._later(self._rng.uniform(0.2, 4), proxy.flow)
+
+    async def _delay(self) -> None:
+        """What is under way arrives long after the player has gone on over another connection."""
+        proxy = self._seat().proxy
+        proxy.delay()
+        self._later(self._rng.uniform(1, 5), proxy.flow)
 
     async def _refuse(self) -> None:
         proxy = self._seat().proxy
@@ -283,7 +302,7 @@ def main() -> int:
     parser.add_argument("--targets", type=int, default=3, help="targets in SQLite files")
     parser.add_argument("--postgres", default="", metavar="URL", help="one more target, in PostgreSQL")
     parser.add_argument("--redis", default="", metavar="URL", help="one more target, in Redis")
-    parser.add_argument("--rate", type=int, default=150, help="entries per second")
+    parser.add_argument("--rate", type=int, default=500, help="entries per second")
     parser.add_argument("--seconds-max", type=float, default=3600)
     parser.add_argument("--keep", default="", metavar="DIR", help="keep logs, stores and output here")
     parser.add_argument("--json", action="store_true", dest="as_json")

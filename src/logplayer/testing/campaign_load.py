@@ -12,7 +12,7 @@ from logplayer.log.protocol import Kind, NewEntry, Record
 from logplayer.wire.entries import encode_mutation
 
 PRODUCERS = 3
-GROUP_MAX = 5
+GROUP_MAX = 20
 
 
 class Producers:

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be told to misbehave: cut what flows, let it stall, or refuse new connections."""
+"""A TCP proxy that can be told to misbehave: cut what flows, hold it back, deliver it late, or refuse connections."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 
 _CHUNK_BYTES = 64 * 1024
+_HELD_CHUNKS_MAX = 64
 
 
 class Proxy:
-    """Forwards one port of loopback to another. What it has read when it is cut is lost, as in a real network."""
+    """Forwards one port of loopback to another."""
 
     def __init__(self, port: int, to_port: int) -> None:
         self.port = port
         self.to_port = to_port
-        self.cuts = 0
+        self.bytes = 0  # Forwarded so far, in both directions.
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self._stalled = False
         self._refusing = False
 
     async def start(self) -> None:
@@ -31,7 +31,7 @@ class Proxy:
         """Stop listening and cut everything."""
         if self._server is not None:
             self._server.close()
-        self._flowing.set()
+        self.flow()
         self.cut()
         for task in list(self._tasks):
             task.cancel()
@@ -39,59 +39,93 @@ class Proxy:
 
     def cut(self) -> None:
         """Reset every connection; bytes under way are lost in both directions."""
-        self.cuts += 1
-        for writer in list(self._writers):
-            writer.transport.abort()
+        for connection in list(self._connections):
+            connection.cut()
+
+    def delay(self) -> None:
+        """Hold back what is under way on the connections of now; new ones are not touched.
+
+        After ``flow`` it arrives, also if its sender has long given up and speaks over another connection.
+        """
+        for connection in self._connections:
+            connection.open.clear()
 
     def stall(self) -> None:
-        """Let nothing through, and say nothing: both sides see a peer that is silent."""
-        self._flowing.clear()
-
-    def flow(self) -> None:
-        """Undo stall and refuse."""
-        self._refusing = False
-        self._flowing.set()
+        """Let nothing through, on new connections neither: both sides see a peer that is silent."""
+        self._stalled = True
+        self.delay()
 
     def refuse(self) -> None:
         """Cut everything, and every new connection at once."""
         self._refusing = True
         self.cut()
 
+    def flow(self) -> None:
+        """Undo delay, stall and refuse."""
+        self._stalled = self._refusing = False
+        for connection in self._connections:
+            connection.open.set()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._writers.add(writer)
+        connection = _Connection(self, writer)
+        if self._stalled:
+            connection.open.clear()
+        self._connections.add(connection)
         try:
-            await self._flowing.wait()
             if not self._refusing:
-                await self._join(reader, writer)
+                await connection.run(reader)
         except OSError:
-            pass  # The target is down, or one side reset the connection.
+            pass  # The target is down.
         finally:
-            self._writers.discard(writer)
+            self._connections.discard(connection)
+            connection.cut()
+
+
+class _Connection:
+    """Both directions of one connection. Each ends when its own sender is done and all that was held is delivered."""
+
+    def __init__(self, proxy: Proxy, writer: asyncio.StreamWriter) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self._proxy = proxy
+        self._writers = [writer]
+
+    def cut(self) -> None:
+        for writer in self._writers:
             writer.transport.abort()
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to_port)
-        self._writers.add(there_writer)
-        ways = [
-            asyncio.create_task(self._copy(reader, there_writer)),
-            asyncio.create_task(self._copy(there_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            self._writers.discard(there_writer)
-            there_writer.transport.abort()
+    async def run(self, reader: asyncio.StreamReader) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._proxy.to_port)
+        here_writer = self._writers[0]
+        self._writers.append(there_writer)
+        await asyncio.gather(self._copy(reader, there_writer), self._copy(there_reader, here_writer))
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(_CHUNK_BYTES):
-                await self._flowing.wait()
-                writer.write(data)
-                await writer.drain()
+        held: asyncio.Queue[bytes] = asyncio.Queue(_HELD_CHUNKS_MAX)
+        reading = asyncio.create_task(self._read(reader, held))
+        try:
+            while data := await held.get():
+                await self.open.wait()
+                self._proxy.bytes += len(data)
+                with contextlib.suppress(OSError):  # The receiver is gone; what else comes is for nobody.
+                    writer.write(data)
+                    await writer.drain()
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.write_eof()
+        finally:
+            reading.cancel()
+
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader, held: asyncio.Queue[bytes]) -> None:
+        """Read ahead of what is delivered: a sender that resets its connection has still sent what it sent."""
+        data = b"more"
+        while data:
+            try:
+                data = await reader.read(_CHUNK_BYTES)
+            except OSError:
+                data = b""
+            await held.put(data)
