@@ -1,0 +1,316 @@
+"""``logplayer backfill``: fill new targets, or the targets of a new shard map, and hand them over at an exact index.
+
+1. Tasks read the log (and its archive) up to where it ends now, side by side, and each target is filled by one task:
+   over the protocol, or, for an SQLite file without a server, by one sorted load of what is left of each key.
+2. A new shard map is put into the log: from its record on entries are for its targets.
+3. What the log got meanwhile is delivered, again and again, until little is left, and then to the very end: index H.
+4. ``TargetAdded(target, at=H)`` makes each target a member that stands at H. The player goes on with H + 1.
+
+Up to H a target holds what the map in force behind H gives it: the whole history, as if that map had always been there.
+The sessions have epoch 0, below every player's: a player that opens a target ends its backfill, never the other way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain as flat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from logplayer.core.entry import ExplicitMap, MapChanged, Message, RangeMap, Session, ShardMap, TargetAdded
+from logplayer.core.fence import Batch
+from logplayer.errors import ConfigError, Trimmed, UserError
+from logplayer.log.protocol import Info, Kind, Log
+from logplayer.player import control as chain
+from logplayer.spark import fold, loop
+from logplayer.spark.archive import Archive, open_archive
+from logplayer.spark.deliver import Destination, batched, play
+from logplayer.spark.jobs import run_tasks
+from logplayer.spark.load import load_sqlite
+from logplayer.spark.plan import Piece, plan
+from logplayer.spark.routes import Routes, load_routes
+from logplayer.target.protocol import Change
+from logplayer.target.sqlite import SqliteTarget
+from logplayer.wire.security import NONE, Security
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MESSAGES = pa.schema([("index", pa.int64()), ("payload", pa.binary())])
+NEAR = 2000  # So many entries are delivered by the driver itself; more is worth a round of tasks.
+ROUNDS_MAX = 8
+
+
+class Fill(NamedTuple):
+    """One target to fill: over its server's ``address``, or, with ``path``, an SQLite file that nobody serves yet."""
+
+    target: str
+    address: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A target that was filled and handed over."""
+
+    target: str
+    index: int
+    entries: int
+    digest: str
+
+
+@dataclass
+class _Run:
+    """What the steps of one backfill share."""
+
+    spark: SparkSession
+    log: str
+    fills: Sequence[Fill]
+    archive: Archive | None
+    security: Security
+    show: bool
+    log_id: str
+    tasks: int
+
+    def routes(self, decided: Routes, through: int) -> Routes:
+        """History as the targets are to have it: the map that is in force behind ``through``."""
+        return replace(decided, starts={**decided.starts, **{fill.target: through for fill in self.fills}})
+
+
+def backfill(
+    spark: SparkSession,
+    log: str,
+    fills: Sequence[Fill],
+    *,
+    new_map: ShardMap | None = None,
+    first_map: ShardMap | None = None,
+    archive: str = "",
+    register: bool = True,
+    security: Security = NONE,
+    tasks: int = 8,
+    show: bool = True,
+) -> list[Filled]:
+    """Fill the targets and hand them over. The log must be one that this process may append to, if ``register``."""
+    if not fills:
+        raise ConfigError("a backfill needs targets: say --target NAME=grpc://HOST:PORT or --store NAME=sqlite:PATH")
+    with loop.opened(log, readonly=not register) as opened:
+        info = loop.run(opened.info())
+        decided = loop.run(load_routes(opened, first_map))
+        _check(decided, fills, new_map)
+        kept = open_archive(archive, info.log_id) if archive else None
+        run = _Run(spark, log, fills, kept, security, show, info.log_id, tasks)
+        planned = decided if new_map is None else replace(decided, maps=(*decided.maps, (info.last, new_map)))
+        counts = _bulk(run, planned, info)
+        if register and new_map is not None:
+            loop.run(chain.append(opened, MapChanged(new_map), first_map or ExplicitMap()))
+        reached = _catch_up(run, opened, info.last, first_map, planned if not register else None, counts)
+        if register:
+            _hand_over(opened, fills, reached, first_map)
+    return [_filled(run, fill, reached, counts[fill.target]) for fill in fills]
+
+
+def _check(decided: Routes, fills: Sequence[Fill], new_map: ShardMap | None) -> None:
+    names = [fill.target for fill in fills]
+    for name in names:
+        if name in decided.starts:
+            raise UserError(
+                f"target {name} is a member already: the player feeds it. To fill it anew, remove it from the log, "
+                "or take a new name"
+            )
+    if new_map is None or isinstance(new_map, ExplicitMap):
+        return
+    for name in new_map.targets:
+        if name not in names and not _keeps_less(decided.maps[-1][1], new_map, name):
+            raise UserError(
+                f"the new map gives {name} keys that it does not have now, and it is not filled: name only new targets "
+                "in the map, or ranges that a target has already"
+            )
+
+
+def _keeps_less(old: ShardMap, new: ShardMap, name: str) -> bool:
+    """Whether all that ``name`` owns in the new map it owns in the old one; told for ranges only."""
+    if not isinstance(old, RangeMap) or not isinstance(new, RangeMap):
+        return False
+    had, gets = _ranges(old, name), _ranges(new, name)
+    return all(
+        any(low >= begin and (end is None or (high is not None and high <= end)) for begin, end in had)
+        for low, high in gets
+    )
+
+
+def _ranges(shard_map: RangeMap, name: str) -> list[tuple[bytes, bytes | None]]:
+    edges: list[bytes | None] = [b"", *shard_map.bounds, None]
+    return [(edges[nth] or b"", edges[nth + 1]) for nth, target in enumerate(shard_map.targets) if target == name]
+
+
+# --- The bulk: everything up to where the log ended at the start. ------------------------------------------------
+
+
+def _bulk(run: _Run, decided: Routes, info: Info) -> dict[str, int]:
+    """Fill all targets up to ``info.last``; returns how many entries each got."""
+    counts = {fill.target: 0 for fill in run.fills}
+    if not info.last:
+        return counts
+    begin = run.archive.begin if run.archive else info.first
+    if begin > 1:
+        raise Trimmed(f"entries before {begin} are gone: a backfill needs all of them, so name the archive", begin)
+    routes = run.routes(decided, info.last)
+    pieces = plan(info, 1, info.last, run.archive, 32 << 20, run.tasks)
+    with tempfile.TemporaryDirectory(prefix="logplayer-backfill-") as folder:
+        files = {fill.target: info.last for fill in run.fills if fill.path}
+        servers = {fill.target: info.last for fill in run.fills if not fill.path}
+        jobs = [fold.Job(run.log, piece, routes, files, folder) for piece in pieces] if files else []
+        folded = list(flat(*run_tasks(run.spark, "read for files", jobs, fold.fold_piece, show=run.show)))
+        jobs = [fold.Job(run.log, piece, routes, servers, folder) for piece in pieces] if servers else []
+        spread = list(flat(*run_tasks(run.spark, "read for servers", jobs, spread_piece, show=run.show)))
+        work = []
+        for fill in run.fills:
+            parts = [part for part in (folded if fill.path else spread) if part.target == fill.target]
+            counts[fill.target] = sum(part.entries for part in parts)
+            work.append((fill, parts))
+        run_tasks(run.spark, "fill", work, partial(_fill, run.log_id, info.last, run.security), show=run.show)
+    return counts
+
+
+def _fill(log_id: str, through: int, security: Security, item: tuple[Fill, list[fold.Folded]]) -> None:
+    """In a task: fill one target."""
+    fill, parts = item
+    if fill.path:
+        load_sqlite(fill.path, fill.target, parts, through, log_id)
+        return
+    files = [part.file for part in sorted(parts, key=lambda part: part.first)]
+    where = Destination(fill.target, fill.address, log_id, 0, security)
+    play(where, lambda index: batched(index, through, _messages(files)))
+
+
+def spread_piece(job: fold.Job) -> list[fold.Folded]:
+    """In a task: what each target gets of one piece, entry by entry, for a target that counts them itself."""
+    parts: dict[str, tuple[list[int], list[bytes]]] = {name: ([], []) for name in job.through}
+    for records in job.piece.records(job.log):
+        for record in records:
+            if record.kind == Kind.DATA:
+                for target, payload in job.routes.split(record.index, record.payload, job.through).items():
+                    parts[target][0].append(record.index)
+                    parts[target][1].append(payload)
+    folded = []
+    for target, (indexes, payloads) in parts.items():
+        if indexes:
+            path = fold.file_of(job, target)
+            _write_messages(path, indexes, payloads)
+            folded.append(fold.Folded(target, job.piece.first, 0, len(indexes), str(path), ()))
+    return folded
+
+
+def _write_messages(path: Path, indexes: list[int], payloads: list[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{id(payloads)}.tmp")
+    with open(new, "wb") as file, pa.ipc.new_stream(file, MESSAGES) as out:
+        for at in range(0, len(indexes), 1024):
+            columns = [pa.array(indexes[at : at + 1024], pa.int64()), pa.array(payloads[at : at + 1024], pa.binary())]
+            out.write_batch(pa.RecordBatch.from_arrays(columns, schema=MESSAGES))
+    new.replace(path)
+
+
+def _messages(files: Sequence[str]) -> Iterator[Message]:
+    for path in files:
+        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+            for batch in reader:
+                for index, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield Message(index, payload)
+
+
+# --- The rest: what the log got meanwhile. -----------------------------------------------------------------------
+
+
+def _catch_up(
+    run: _Run,
+    log: Log,
+    reached: int,
+    first_map: ShardMap | None,
+    planned: Routes | None,
+    counts: dict[str, int],
+) -> int:
+    """Deliver what came meanwhile, until the last stretch was short. Returns the index that all targets have."""
+    for _ in range(ROUNDS_MAX):
+        info = loop.run(log.info())
+        if info.last == reached:
+            break
+        decided = planned or loop.run(load_routes(log, first_map))
+        routes = run.routes(decided, info.last)
+        pieces = plan(info, reached + 1, info.last, run.archive, 32 << 20, 1)
+        for fill in run.fills:
+            counts[fill.target] += _deliver(run, fill, routes, pieces, info.last)
+        short = info.last - reached <= NEAR
+        reached = info.last
+        if short:
+            break
+    return reached
+
+
+def _deliver(run: _Run, fill: Fill, routes: Routes, pieces: Sequence[Piece], through: int) -> int:
+    """Deliver the pieces to one target from the driver; returns how many entries."""
+    count = 0
+
+    def messages() -> Iterator[Message]:
+        nonlocal count
+        count = 0
+        for piece in pieces:
+            for records in piece.records(run.log):
+                for record in records:
+                    if record.kind == Kind.DATA:
+                        for payload in routes.split(record.index, record.payload, (fill.target,)).values():
+                            count += 1
+                            yield Message(record.index, payload)
+
+    if fill.path:
+        _apply(fill, run.log_id, messages(), through)
+    else:
+        where = Destination(fill.target, fill.address, run.log_id, 0, run.security)
+        play(where, lambda index: batched(index, through, messages()))
+    return count
+
+
+def _apply(fill: Fill, log_id: str, messages: Iterator[Message], through: int) -> None:
+    """Deliver to a store that nobody serves, with the target's own checks."""
+    store = SqliteTarget(fill.path, fill.target)
+    try:
+        stood = store.position()
+        session = Session(0, stood.session.term + 1)
+        store.apply(Change(session, log_id=log_id))
+        batch: Batch
+        for batch in batched(stood.index, through, messages):
+            store.apply(Change(session, batch=batch))
+    finally:
+        store.close()
+
+
+def _hand_over(log: Log, fills: Sequence[Fill], reached: int, first_map: ShardMap | None) -> None:
+    """Make each target a member that stands at ``reached``: from the record on the log keeps what lies behind it."""
+    for fill in fills:
+        record = TargetAdded(fill.target, reached, fill.address)
+        loop.run(chain.append(log, record, first_map or ExplicitMap()))
+    first = loop.run(log.info()).first
+    if first > reached + 1:
+        raise Trimmed(
+            f"the log was trimmed up to {first - 1} before the targets were handed over at {reached}: the player will "
+            "ask for a re-seed. Remove them, and run the backfill again with the archive or while nothing trims",
+            first,
+        )
+
+
+def _filled(run: _Run, fill: Fill, reached: int, entries: int) -> Filled:
+    if fill.path:
+        store = SqliteTarget(fill.path, fill.target, read_only=True)
+        try:
+            return Filled(fill.target, reached, entries, f"{store.position().digest:032x}")
+        finally:
+            store.close()
+    from logplayer.target.client import position
+
+    stood = loop.run(position(fill.address, fill.target, security=run.security))
+    return Filled(fill.target, reached, entries, f"{stood.digest:032x}")

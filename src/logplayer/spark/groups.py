@@ -1,0 +1,158 @@
+"""Who plays to which target: groups of targets, and the player of one group as it runs in a Spark task."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+from logplayer.core.entry import ExplicitMap, ShardMap
+from logplayer.core.limits import Limits
+from logplayer.errors import LogPlayerError
+from logplayer.log.address import open_log
+from logplayer.player.config import PlayerConfig
+from logplayer.player.shell import Shell
+from logplayer.player.status_server import ask
+from logplayer.wire.security import NONE, Security
+
+BEAT_SECONDS = 0.25
+ALONE_SECONDS = 15.0  # A player that cannot reach its driver for so long drains: nobody is left who wants it.
+TARGETS_PER_GROUP = 10  # One process feeds so many with ease; every group reads the whole log.
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The groups: each known target has one, and a target that joins later gets one by its name."""
+
+    groups: int
+    seats: Mapping[str, int] = field(default_factory=dict)
+
+    def group_of(self, target: str) -> int:
+        return self.seats.get(target, crc32(target.encode()) % self.groups)
+
+    def uneven(self, targets: Collection[str]) -> bool:
+        """Whether some group would have two targets more than another, which dealing out anew would cure."""
+        counts = [0] * self.groups
+        for target in targets:
+            counts[self.group_of(target)] += 1
+        return max(counts) - min(counts) > 1
+
+
+def deal(targets: Collection[str], groups: int) -> Plan:
+    """Targets dealt out evenly, in the order of their names."""
+    return Plan(groups, {target: nth % groups for nth, target in enumerate(sorted(targets))})
+
+
+def count_groups(targets: int, slots: int, wanted: int = 0) -> int:
+    """How many groups: as told, or as many as the targets are worth and the slots allow."""
+    return wanted or max(1, min(slots, -(-targets // TARGETS_PER_GROUP)))
+
+
+@dataclass(frozen=True)
+class GroupTask:
+    """All that a task needs to play one group; it travels to the executor."""
+
+    number: int
+    plan: Plan
+    log: str
+    targets: Mapping[str, str]
+    driver: str  # Where the driver hears heartbeats.
+    token: str
+    job: str  # A task of another job than the driver's newest is told to stop.
+    name: str = "spark"
+    map: ShardMap = field(default_factory=ExplicitMap)
+    limits: Limits = field(default_factory=Limits)
+    security: Security = NONE
+    trims: bool = False
+    tick_ms: int = 50
+    drain_ms_max: int = 10_000
+
+    @property
+    def group(self) -> str:
+        return f"{self.name}/{self.number}"
+
+    @property
+    def heartbeat_security(self) -> Security:
+        # A random token of this run; the content is status only.
+        return Security(token=self.token, insecure=True)
+
+    def config(self) -> PlayerConfig:
+        return PlayerConfig(
+            targets=self.targets,
+            map=self.map,
+            group=self.group,
+            owns=lambda target: self.plan.group_of(target) == self.number,
+            player=worker_name(),
+            limits=self.limits,
+            security=self.security,
+            trims=self.trims and self.plan.groups == 1,
+            tick_ms=self.tick_ms,
+            drain_ms_max=self.drain_ms_max,
+        )
+
+
+def worker_name() -> str:
+    """Which process plays: what an operator sees."""
+    return f"spark {socket.gethostname()}:{os.getpid()}"
+
+
+class GroupPlayer:
+    """The player of one group, with its heartbeat."""
+
+    def __init__(self, task: GroupTask) -> None:
+        self.task = task
+        self.shell: Shell | None = None
+        self._heard = time.monotonic()
+
+    async def run(self) -> str:
+        """Play until the driver says stop, or cannot be reached, or a newer player has taken over; says which."""
+        log = await open_log(self.task.log)
+        try:
+            self.shell = Shell(log, self.task.config())
+            playing = asyncio.ensure_future(self.shell.run())
+            try:
+                while not playing.done():
+                    await self._beat()
+                    await asyncio.wait({playing}, timeout=BEAT_SECONDS)
+                how = await playing
+            finally:
+                playing.cancel()
+            with contextlib.suppress(LogPlayerError):
+                await self._tell({"ended": how})
+            return how
+        finally:
+            await log.close()
+
+    def status(self) -> dict[str, Any] | None:
+        return self.shell.status().as_json() if self.shell is not None and self.shell.running else None
+
+    def stop(self) -> None:
+        if self.shell is not None:
+            self.shell.request_stop()
+
+    async def _beat(self) -> None:
+        try:
+            answer = await self._tell({"status": self.status()})
+        except LogPlayerError:
+            if time.monotonic() - self._heard > ALONE_SECONDS:
+                self.stop()
+            return
+        self._heard = time.monotonic()
+        if answer.get("stop"):
+            self.stop()
+        for target in answer.get("retry", ()):
+            with contextlib.suppress(LogPlayerError):  # It left the group meanwhile.
+                assert self.shell is not None
+                self.shell.retry(target)
+
+    async def _tell(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        task = self.task
+        question = {"do": "beat", "job": task.job, "group": task.number, "worker": worker_name(), **facts}
+        answer: Mapping[str, Any] = await ask(task.driver, question, task.heartbeat_security)
+        return answer

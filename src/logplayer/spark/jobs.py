@@ -1,0 +1,63 @@
+"""Runs one function over many items as Spark tasks, with a progress bar that counts the finished ones."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+LOOK_SECONDS = 0.25
+
+
+def run_tasks(
+    spark: SparkSession, label: str, items: Sequence[T], work: Callable[[T], R], *, show: bool = True
+) -> list[R]:
+    """``[work(item) for item in items]``, one task for each item; a failed task is tried again by Spark.
+
+    So ``work`` must be idempotent. The results are in the order of the items.
+    """
+    if not items:
+        return []
+    context = spark.sparkContext
+    group = f"logplayer-{uuid.uuid4().hex[:8]}"
+    done = threading.Event()
+    with click.progressbar(
+        length=len(items), label=label, file=sys.stderr, hidden=not (show and sys.stderr.isatty())
+    ) as bar:
+        watcher = threading.Thread(target=_watch, args=(context, group, bar, done), daemon=True)
+        watcher.start()
+        try:
+            context.setJobGroup(group, label, interruptOnCancel=True)
+            results: list[R] = context.parallelize(list(items), len(items)).map(work).collect()
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
+        finally:
+            done.set()
+            watcher.join()
+            unset: Any = None
+            context.setLocalProperty("spark.jobGroup.id", unset)
+        bar.update(len(items) - bar.pos)
+    return results
+
+
+def _watch(context: Any, group: str, bar: Any, done: threading.Event) -> None:
+    tracker = context.statusTracker()
+    while not done.wait(LOOK_SECONDS):
+        finished = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                stage_info = tracker.getStageInfo(stage)
+                finished += stage_info.numCompletedTasks if stage_info else 0
+        if finished > bar.pos:
+            bar.update(finished - bar.pos)

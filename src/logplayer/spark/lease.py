@@ -1,0 +1,275 @@
+"""Delivery as a stream: ``readStream.format("logplayer").option("mode", "play")``.
+
+A micro-batch is a lease: for its length one task per group keeps the group's player, and the rows are receipts, that is
+where each target stood. The player runs on the background loop of the Python worker, which outlives the task, so the
+next lease finds it running and delivery does not pause in between. Which task gets which group is told by a coordinator
+in the query's own process: a worker that already plays a group keeps it.
+
+A player whose lease is not renewed drains and ends, and so does one whose coordinator is gone, as the query is then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from logplayer.core.entry import ExplicitMap
+from logplayer.errors import ConfigError, UserError
+from logplayer.log.address import open_log, parse
+from logplayer.player import control as chain
+from logplayer.player.status_server import StatusServer, ask
+from logplayer.spark import loop
+from logplayer.spark.groups import GroupPlayer, GroupTask, Plan, deal, worker_name
+from logplayer.spark.options import Options, require_log
+from logplayer.wire.security import Security
+
+RECEIPTS = (
+    "group STRING, target STRING, state STRING, log_index LONG, lag_entries LONG, lag_seconds DOUBLE, "
+    "epoch LONG, error STRING, at TIMESTAMP"
+)
+SCHEMA = pa.schema(
+    [
+        ("group", pa.string()),
+        ("target", pa.string()),
+        ("state", pa.string()),
+        ("log_index", pa.int64()),
+        ("lag_entries", pa.int64()),
+        ("lag_seconds", pa.float64()),
+        ("epoch", pa.int64()),
+        ("error", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+RECEIPT_SECONDS = 1.0
+GRACE_SECONDS = 10.0
+SETTLE_SECONDS = 0.5
+
+
+class LeasePartition(InputPartition):
+    """One group's seat in one lease. Which group, the coordinator says."""
+
+    def __init__(self, lease: int, task: GroupTask, seconds: float) -> None:
+        super().__init__(lease)
+        self.lease = lease
+        self.task = task
+        self.seconds = seconds
+
+
+class LeaseReader(DataSourceStreamReader):
+    """Offsets count leases: there is always a next one."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        if parse(require_log(options)).scheme == "file":
+            raise ConfigError("mode=play appends to the log from many tasks: serve it with `logplayer log serve` first")
+        self._coordinator: Coordinator | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_coordinator": None}
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"lease": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"lease": int(start["lease"]) + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        if self._coordinator is None:
+            self._coordinator = Coordinator()
+        plan, targets = self._plan()
+        coordinator = self._coordinator
+        lease = coordinator.begin(plan)
+        task = GroupTask(
+            number=0,
+            plan=plan,
+            log=self.options.log,
+            targets=targets,
+            driver=coordinator.address,
+            token=coordinator.token,
+            job=coordinator.job,
+            name=self.options.producer if self.options.producer != "spark" else "lease",
+            map=self.options.first_map or ExplicitMap(),
+        )
+        seats = range(plan.groups)
+        return [LeasePartition(lease, replace(task, number=n), self.options.lease_seconds) for n in seats]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, LeasePartition):
+            yield from hold_lease(partition)
+
+    def stop(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.stop()
+
+    def _plan(self) -> tuple[Plan, dict[str, str]]:
+        async def ask_log() -> tuple[Plan, dict[str, str]]:
+            log = await open_log(self.options.log, readonly=True)
+            try:
+                head = await chain.load(log)
+            finally:
+                await log.close()
+            targets = dict(self.options.addresses)
+            members = set(targets)
+            if head.state is not None:
+                members = set(head.control(self.options.first_map or ExplicitMap()).members)
+            if not members:
+                raise UserError('nobody to play to: set option("addresses", "NAME=grpc://HOST:PORT,...")')
+            return deal(members, min(self.options.groups, len(members))), targets
+
+        return loop.run(ask_log())
+
+
+class Coordinator:
+    """In the query's process: gives each task of a lease a group, and hears the players' heartbeats."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        self.job = uuid.uuid4().hex
+        self._server = StatusServer(self._answer, Security(token=self.token, insecure=True))
+        self.address = loop.run(self._server.start("127.0.0.1:0"))
+        self._lock = threading.Lock()
+        self._lease = 0
+        self._groups = 0
+        self._given: dict[int, str] = {}  # group -> worker, in this lease
+        self._holders: dict[int, str] = {}  # group -> the worker that was last heard to play it
+        self._began = 0.0
+        self._stopped = False
+
+    def begin(self, plan: Plan) -> int:
+        """A new lease; what was given in the last one is free again."""
+        with self._lock:
+            self._lease += 1
+            self._groups = plan.groups
+            self._given = {}
+            self._began = time.monotonic()
+            return self._lease
+
+    def stop(self) -> None:
+        self._stopped = True
+        loop.run(self._server.stop())
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        worker = str(question.get("worker", ""))
+        if question.get("do") == "beat":
+            self._holders[int(question["group"])] = worker
+            return {"stop": self._stopped or question.get("job") != self.job}
+        if question.get("do") != "lease":
+            raise UserError(f"unknown question {question.get('do')!r}")
+        with self._lock:
+            if int(question["lease"]) != self._lease:
+                raise UserError("that lease is over")
+            return {"group": self._give(worker, question.get("playing"))}
+
+    def _give(self, worker: str, playing: int | None) -> int | None:
+        """The group for a worker: the one it plays, else one that nobody plays; None: ask again in a moment."""
+        free = [group for group in range(self._groups) if group not in self._given]
+        for group, holder in self._given.items():
+            if holder == worker:
+                return group  # It asked before, and did not get the answer.
+        if playing in free:
+            chosen: int | None = playing
+        else:
+            unheld = [group for group in free if self._holders.get(group, worker) == worker]
+            waited = time.monotonic() - self._began > SETTLE_SECONDS
+            chosen = unheld[0] if unheld else free[0] if free and waited else None
+        if chosen is not None:
+            self._given[chosen] = worker
+            self._holders[chosen] = worker
+        return chosen
+
+
+class Hosted:
+    """The player that this worker process runs between and during leases."""
+
+    def __init__(self, task: GroupTask) -> None:
+        self.task = task
+        self.player = GroupPlayer(task)
+        self.deadline = time.monotonic() + GRACE_SECONDS
+        self.running: Future[str] = loop.submit(self._run())
+
+    async def _run(self) -> str:
+        playing = asyncio.ensure_future(self.player.run())
+        while not playing.done():
+            await asyncio.wait({playing}, timeout=0.2)
+            if time.monotonic() > self.deadline:
+                self.player.stop()  # Nobody renewed the lease.
+        return playing.result()
+
+
+_hosted: Hosted | None = None
+
+
+def hold_lease(partition: LeasePartition) -> Iterator[pa.RecordBatch]:
+    """In a task: keep the group's player for the length of the lease, and say where its targets stand."""
+    hosted = _host(partition)
+    end = time.monotonic() + partition.seconds
+    hosted.deadline = end + GRACE_SECONDS
+    while True:
+        rest = end - time.monotonic()
+        try:
+            hosted.running.result(max(0.0, min(RECEIPT_SECONDS, rest)))
+            return  # It ended: stopped, or a newer player has taken over. The next lease looks again.
+        except TimeoutError:
+            pass
+        status = hosted.player.status()
+        if status is not None:
+            yield receipts(status)
+        if rest <= 0:
+            return
+
+
+def _host(partition: LeasePartition) -> Hosted:
+    global _hosted
+    task = replace(partition.task, number=_group(partition))
+    if _hosted is not None and not _hosted.running.done():
+        if _hosted.task == task:
+            return _hosted
+        _hosted.player.stop()  # Another group, or other targets: drain before the new one starts.
+        _hosted.running.result(30)
+    _hosted = Hosted(task)
+    return _hosted
+
+
+def _group(partition: LeasePartition) -> int:
+    task = partition.task
+    playing = None
+    if _hosted is not None and not _hosted.running.done() and _hosted.task.job == task.job:
+        playing = _hosted.task.number
+    question = {"do": "lease", "lease": partition.lease, "worker": worker_name(), "playing": playing}
+    while True:
+        answer = loop.run(ask(task.driver, question, task.heartbeat_security))
+        if answer["group"] is not None:
+            return int(answer["group"])
+        time.sleep(0.05)
+
+
+def receipts(status: Mapping[str, Any]) -> pa.RecordBatch:
+    """One row for each target of a player."""
+    now = int(time.time() * 1e6)
+    rows = [
+        (
+            status["group"],
+            target["target"],
+            target["state"],
+            target["index"],
+            target["lag_entries"],
+            target["lag_seconds"],
+            status["epoch"],
+            target["error"],
+            now,
+        )
+        for target in status["targets"]
+    ]
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(column, item.type) for column, item in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -1,0 +1,74 @@
+"""Builds a target's SQLite file in one sorted pass: data, digest and position, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from logplayer.core import digest as digests
+from logplayer.errors import UserError
+from logplayer.spark import fold
+from logplayer.target.sqlite import SqliteTarget
+
+
+def load_sqlite(path: str, target: str, parts: Sequence[fold.Folded], through: int, log_id: str) -> int:
+    """Write what is left of each key after ``parts``, and the position ``through``. Returns the number of keys.
+
+    The file is built under another name without any syncing, synced once and renamed: a crash leaves no file, and a
+    retry builds it again. A file with data is not replaced.
+    """
+    final = Path(path)
+    _require_empty(final, target)
+    new = final.with_name(f".{final.name}.{os.getpid()}.new")
+    for leftover in (new, Path(f"{new}-wal"), Path(f"{new}-shm")):
+        leftover.unlink(missing_ok=True)
+    SqliteTarget(new, target).close()
+    db = sqlite3.connect(new, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = OFF")
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO data (key, value) VALUES (?, ?)", _rows(parts))
+        keys: int = db.execute("SELECT count(*) FROM data").fetchone()[0]
+        db.execute(
+            "INSERT INTO position (one, target, log_index, epoch, term, digest, log_id) VALUES (1, ?, ?, 0, 1, ?, ?)",
+            (target, through, digests.to_bytes(fold.total_digest(parts)), log_id),
+        )
+        db.execute("COMMIT")
+        db.execute("PRAGMA locking_mode = NORMAL")
+        db.execute("PRAGMA journal_mode = WAL")
+    finally:
+        db.close()
+    _sync(new)
+    new.replace(final)
+    _sync(final.parent)
+    return keys
+
+
+def _rows(parts: Sequence[fold.Folded]) -> Iterator[tuple[bytes, bytes]]:
+    for key, _, value in fold.merge(parts):
+        if value is not None:
+            yield key, value
+
+
+def _require_empty(path: Path, target: str) -> None:
+    if not path.exists():
+        return
+    store = SqliteTarget(path, target, read_only=True)
+    try:
+        stood = store.position()
+        if stood.index and stood.session.epoch:
+            raise UserError(f"{path} holds a target at index {stood.index}; move it away before it is filled anew")
+    finally:
+        store.close()
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
