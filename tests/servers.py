@@ -1,4 +1,5 @@
-"""Real servers for tests: PostgreSQL and Redis, each started once for a test run, in a directory that is thrown away.
+"""Real servers for tests: PostgreSQL and Redis, each started once for a test run in a directory that is thrown away,
+and a certificate authority.
 
 A server that is not installed skips its tests here with the reason, and fails them where CI=true; there, as root on
 Debian, it is installed first.
@@ -107,6 +108,34 @@ def redis_server(*options: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(10)
+
+
+class Authority:
+    """A CA in a directory, by the openssl program."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        if shutil.which("openssl") is None:
+            missing("openssl is not installed")
+        self._directory = directory
+        self._name = name
+        self.ca = str(directory / f"{name}.pem")
+        self._key = str(directory / f"{name}.key")
+        self._openssl("req", "-x509", "-keyout", self._key, "-out", self.ca, "-subj", f"/CN={name}")
+
+    def _openssl(self, *command: str) -> None:
+        more = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        subprocess.run(["openssl", *command, *more], check=True, capture_output=True)
+
+    def issue(self, name: str, address: str = "IP:127.0.0.1") -> tuple[str, str]:
+        """A certificate and its key, as files; a second time with the same name replaces them."""
+        cert, key = (str(self._directory / f"{name}.{part}") for part in ("pem", "key"))
+        signed = ["-CA", self.ca, "-CAkey", self._key, "-addext", f"subjectAltName={address}"]
+        new = [f"{path}.new" for path in (cert, key)]
+        extra = ["-addext", "basicConstraints=critical,CA:FALSE"]
+        self._openssl("req", "-x509", "-keyout", new[1], "-out", new[0], "-subj", f"/CN={name}", *signed, *extra)
+        Path(new[1]).replace(key)
+        Path(new[0]).replace(cert)
+        return cert, key
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,7 @@ from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.sqlite import SqliteTarget
 from logplayer.testing.conform_client import message
+from servers import Authority
 
 LOGPLAYER = [sys.executable, "-m", "logplayer.cli"]
 
@@ -121,6 +122,26 @@ def test_conform_with_commands_and_json(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "exit code 1 from the command: false" in failed.stdout
     serving.end()
+
+
+def test_tls_and_a_token(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    where = ["--store", "sqlite", "--path", str(tmp_path / "x.db"), "--id", "t1"]
+    listen = ["--listen", "127.0.0.1:0", "--listen-tcp", "127.0.0.1:0"]
+    serving = Serving(*where, *listen, "--tls-cert", cert, "--tls-key", key, "--token-file", str(token))
+    mine = ["--tls-ca", authority.ca, "--token-file", str(token)]
+    for address in serving.addresses:
+        assert (
+            logplayer("conform", address, "--id", "t1", "--rule", "pipeline", "--rule", "reorder", *mine).returncode
+            == 0
+        )
+        refused = logplayer("target", "position", address, "--tls-ca", authority.ca)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert "wants a token" in refused.stderr
+    assert serving.end()[0] == 0
 
 
 STORE = ["--store", "sqlite", "--id", "t1"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,37 +16,9 @@ from logplayer.target.server import TargetServer
 from logplayer.testing.conform_client import Ended, Stream
 from logplayer.wire import codec
 from logplayer.wire.security import NONE, Security, read_token, server_context
-from servers import missing
+from servers import Authority
 
 both = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
-
-
-class Authority:
-    """A CA in a directory, by the openssl program."""
-
-    def __init__(self, directory: Path, name: str = "ca") -> None:
-        if shutil.which("openssl") is None:
-            missing("openssl is not installed")
-        self._directory = directory
-        self._name = name
-        self.ca = str(directory / f"{name}.pem")
-        self._key = str(directory / f"{name}.key")
-        self._openssl("req", "-x509", "-keyout", self._key, "-out", self.ca, "-subj", f"/CN={name}")
-
-    def _openssl(self, *command: str) -> None:
-        more = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        subprocess.run(["openssl", *command, *more], check=True, capture_output=True)
-
-    def issue(self, name: str, address: str = "IP:127.0.0.1") -> tuple[str, str]:
-        """A certificate and its key, as files; a second time with the same name replaces them."""
-        cert, key = (str(self._directory / f"{name}.{part}") for part in ("pem", "key"))
-        signed = ["-CA", self.ca, "-CAkey", self._key, "-addext", f"subjectAltName={address}"]
-        new = [f"{path}.new" for path in (cert, key)]
-        extra = ["-addext", "basicConstraints=critical,CA:FALSE"]
-        self._openssl("req", "-x509", "-keyout", new[1], "-out", new[0], "-subj", f"/CN={name}", *signed, *extra)
-        Path(new[1]).replace(key)
-        Path(new[0]).replace(cert)
-        return cert, key
 
 
 @pytest.fixture(scope="module")
