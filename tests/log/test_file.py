@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from log_support import missing
 
-from logplayer.errors import CorruptEntry, LogFormatError, LogFull, LogUnavailable
+from logplayer.errors import CorruptEntry, LogFormatError, LogFull, LogUnavailable, Trimmed
 from logplayer.log.directory import RESERVE_BYTES, Directory
 from logplayer.log.file import FileLog
 from logplayer.log.protocol import Locked, NewEntry
@@ -84,6 +84,26 @@ async def test_trim_makes_room_on_a_full_disk(tmp_path: Path) -> None:
         await log.close()
     finally:
         disk.unmount()
+
+
+async def test_a_reader_of_another_process_is_overtaken_by_trims(tmp_path: Path) -> None:
+    """It reads on, or is told that its place was trimmed; it never takes a deleted segment for damage."""
+    await (await FileLog.open(tmp_path / "log")).close()
+    options = ("--count", "400", "--segment-bytes", "5000", "--trim-every", "30")
+    child = await Child.start(f"file://{tmp_path}/log", *options)
+    log = await FileLog.open(tmp_path / "log", readonly=True)
+    at, overtaken = 1, 0
+    while at <= 1600:
+        try:
+            async for records in log.read(at, 1600):
+                assert records[0].index == at
+                at = records[-1].index + 1
+                await asyncio.sleep(0.1)  # Slower than the producers.
+        except Trimmed as error:
+            at, overtaken = error.first, overtaken + 1
+    assert len(await child.wait()) == 1600
+    assert overtaken, "the reader was never overtaken: the test saw nothing"
+    await log.close()
 
 
 async def _fill_up(log: FileLog) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from bisect import bisect_right
 
-from logplayer.errors import LogFormatError, Trimmed
+from logplayer.errors import CorruptEntry, LogFormatError, Trimmed
 from logplayer.log import segment
 from logplayer.log.directory import Directory
 from logplayer.log.frame import corrupt
@@ -41,13 +41,13 @@ class SegmentReader:
         sealed = nth + 1 < len(firsts)
         try:
             found = segment.read_chunks(self._open(firsts[nth]), at, bytes_max)
-        except sqlite3.OperationalError:
+            if sealed and not found:
+                raise corrupt(at, "it is missing from its segment")
+        except (sqlite3.OperationalError, CorruptEntry):
             self.close()
             if firsts[nth] not in self._directory.segments():
-                raise self._trimmed(at) from None  # It was deleted under our hands.
+                raise self._trimmed(at) from None  # It was deleted under our hands: not damage, but the past.
             raise
-        if sealed and not found:
-            raise corrupt(at, "it is missing from its segment")
         return found
 
     def _open(self, first: int) -> sqlite3.Connection:
