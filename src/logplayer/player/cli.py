@@ -16,7 +16,7 @@ from logplayer.core.trace import Sink
 from logplayer.errors import UserError
 from logplayer.log.address import open_log
 from logplayer.player.config import PlayerConfig
-from logplayer.player.options import Merged, common_options, merge
+from logplayer.player.options import Merged, common_options, merge, player_option
 from logplayer.player.shell import STEPPED_DOWN, Shell
 from logplayer.player.status_server import StatusServer, ask
 from logplayer.player.status_text import status_table
@@ -31,7 +31,14 @@ from logplayer.wire.options import security_from, security_options
 @click.option("--target", "targets", multiple=True, metavar="NAME=ADDRESS", help="A target; give it once for each.")
 @click.option("--group", default="", help="The player's group; two players of one group are rivals.")
 @click.option("--in-process", "in_process", is_flag=True, help="Play in this process, without Spark.")
-@click.option("--status", "status_address", default="", metavar="HOST:PORT", help="Answer 'logplayer status' here.")
+@click.option(
+    "--status",
+    "status_address",
+    default="",
+    envvar="LOGPLAYER_STATUS",
+    metavar="HOST:PORT",
+    help="Answer 'logplayer status' here.",
+)
 @click.option("--trims/--no-trims", default=None, help="Trim the log behind all targets.")
 @click.option("--trace", default="", metavar="FILE", help="Append what the player decides, as lines of JSON.")
 @click.option("--master", default="", help="The Spark master; default local[*].")
@@ -132,7 +139,7 @@ def _say(as_json: bool, what: str, **facts: object) -> None:
 
 
 @click.command()
-@click.option("--player", "address", default="127.0.0.1:7200", show_default=True, help="The player's status address.")
+@player_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
 @security_options(server=False)

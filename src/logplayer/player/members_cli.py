@@ -16,7 +16,7 @@ from logplayer.core.membership import Control
 from logplayer.errors import ConfigError
 from logplayer.log.address import open_log
 from logplayer.player import control as chain
-from logplayer.player.options import common_options, merge
+from logplayer.player.options import common_options, merge, player_option
 from logplayer.player.status_server import ask
 from logplayer.target.cli import run_loop, target
 from logplayer.voice import json_option
@@ -124,7 +124,7 @@ async def _members(log_address: str, first_map: ShardMap, names: tuple[str, ...]
 
 @click.command()
 @click.argument("name")
-@click.option("--player", "address", default="127.0.0.1:7200", show_default=True, help="The player's status address.")
+@player_option
 @security_options(server=False)
 def retry(name: str, address: str, **secure: Any) -> None:
     """Ask the player to try NAME again at once, instead of after its back-off.

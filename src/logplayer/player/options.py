@@ -38,6 +38,19 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def player_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--player: where a running player answers questions."""
+    return click.option(
+        "--player",
+        "address",
+        default=files.STATUS_ADDRESS,
+        show_default=True,
+        envvar="LOGPLAYER_STATUS",
+        metavar="HOST:PORT",
+        help="The player's status address.",
+    )(command)
+
+
 def merge(
     config_path: str | None, log_address: str, targets: Sequence[str] = (), secure: dict[str, Any] | None = None
 ) -> Merged:
