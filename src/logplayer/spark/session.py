@@ -111,7 +111,7 @@ def _lean_home(package: Path) -> Path:
     """A SPARK_HOME without the zipped copy of PySpark, so that Python workers import the installed one.
 
     The zip comes first on the workers' path and holds no compiled modules: each new worker then compiles PySpark anew,
-    which was measured to be two thirds of its start. Clusters ship the zip to their machines: this is for local masters.
+    which was measured to be two thirds of its start. Clusters ship the zip to their machines: so only for local ones.
     """
     import pyspark
 

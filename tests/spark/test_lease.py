@@ -1,0 +1,59 @@
+"""Delivery as a stream: receipts, worker kills, stop and restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from spark_support import FileWal, Shards, until
+from test_resident import MAP, NAMES, check, puts
+
+from logplayer.core.entry import Takeover
+from logplayer.wire.entries import decode_control
+
+
+def takeovers(wal: FileWal) -> list[str]:
+    """Who took over, in order."""
+    records = [decode_control(record.payload) for record in wal.records() if record.kind]
+    return [record.player for record in records if isinstance(record, Takeover)]
+
+
+def test_receipts_and_delivery_through_kills_and_a_restart(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
+    shards = Shards(tmp_path, NAMES)
+    address = wal.serve()
+    options = {"log": address, "mode": "play", "groups": "2", "leaseSeconds": "2", "addresses": shards.option}
+    stream = spark.readStream.format("logplayer").options(**options, map="hash:" + ",".join(MAP.targets)).load()
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(tmp_path / "receipts"))
+    try:
+        shards.wait(puts(wal, 100))
+        until(lambda: len(query.recentProgress) >= 2)
+        leases = len(takeovers(wal))
+        until(lambda: len(query.recentProgress) >= 4)
+        shards.wait(puts(wal, 50, 100))
+        assert len(takeovers(wal)) == leases, "the next lease finds the players running"
+        os.kill(int(takeovers(wal)[-1].rpartition(":")[2]), signal.SIGKILL)
+        shards.wait(puts(wal, 50, 150))
+    finally:
+        query.stop()
+    query = writer.start(str(tmp_path / "receipts"))
+    try:
+        shards.wait(puts(wal, 50, 200))
+        until(lambda: len(query.recentProgress) >= 1)
+    finally:
+        query.stop()
+    shards.stop()
+    check(wal, shards)
+    receipts = spark.read.parquet(str(tmp_path / "receipts"))
+    assert {row.target for row in receipts.select("target").distinct().collect()} == set(NAMES)
+    assert receipts.where("state = 'LIVE' and log_index >= 100").count() > 0
+
+
+def test_a_file_log_is_refused(spark: SparkSession, wal: FileWal) -> None:
+    stream = spark.readStream.format("logplayer").options(log=wal.address, mode="play", addresses="a=tcp://127.0.0.1:1")
+    with pytest.raises(PySparkException, match="log serve"):
+        stream.load().writeStream.format("noop").start().awaitTermination()
