@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -23,6 +24,7 @@ from logplayer.wire.logplayer.v1 import log_pb2 as pb
 
 T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024
+OPEN_SECONDS = 5.0  # A server that was started in the same moment as its client is waited for.
 _OPTIONS = [
     *COMMON_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -62,11 +64,13 @@ class LogClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         patience_seconds: float = 15.0,
+        open_seconds: float = OPEN_SECONDS,
     ) -> LogClient:
-        """Connect to ``host:port``; a server that is not there is said at once."""
+        """Connect to ``host:port``; a server that is not there after ``open_seconds`` is said."""
         client = cls(where, credentials, patience_seconds)
         try:
-            client._log_id = (await client._once(lambda: client._info(pb.InfoRequest(), timeout=10))).log_id
+            ask = partial(client._info, pb.InfoRequest(), timeout=10)
+            client._log_id = (await client._patiently(ask, open_seconds)).log_id
         except BaseException:
             await client.close()
             raise
@@ -137,8 +141,8 @@ class LogClient:
         if log_id != self._log_id:
             raise LogError(f"the server at {self._where} now serves log {log_id}, not {self._log_id}; open it anew")
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        pause = _Pause(self._patience)
+    async def _patiently(self, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        pause = _Pause(self._patience if seconds is None else seconds)
         while True:
             try:
                 return await self._once(call)
