@@ -203,6 +203,21 @@ async def test_a_peer_that_just_closes() -> None:
 # --- tcp:// targets against players that misbehave. -------------------------------------------------------
 
 
+async def test_a_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logplayer.target.tcp_server._FIRST_MESSAGE_SECONDS", 0.1)
+    server = TargetServer({"t1": MemoryTarget()})
+    address = (await server.start(tcp="127.0.0.1:0"))[0]
+    talking, silent = Diary(), Diary()
+    link = await connect(address, talking)
+    link.send(OPEN)
+    await connect(address, silent)
+    await silent.end()
+    assert codec.Opened(0, 0) in talking.heard
+    assert not any(isinstance(what, tuple) and what[0] == "closed" for what in talking.heard)
+    link.close()
+    await server.stop()
+
+
 @pytest.mark.parametrize(
     "says", [b"GET / HTTP/1.1\r\n\r\n", frame(b"\xff\xff"), frame(b""), (2**31).to_bytes(4, "big")]
 )

@@ -22,6 +22,7 @@ from logplayer.errors import Poison, TargetError, UserError
 from logplayer.target.protocol import Change, Row, decode_rows
 
 _log = logging.getLogger(__name__)
+Db = psycopg.Connection[Any]
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.data (key bytea PRIMARY KEY, value bytea NOT NULL);
@@ -50,8 +51,8 @@ class PostgresTarget:
         self._name = name
         self._schema = sql.Identifier(f"logplayer_{name}")
         self._read_only = read_only
-        self._writer: psycopg.Connection[Any] | None = None
-        self._reader: psycopg.Connection[Any] | None = None
+        self._writer: Db | None = None
+        self._reader: Db | None = None
         self._reader_lock = threading.Lock()
         try:
             self._connected()
@@ -59,25 +60,24 @@ class PostgresTarget:
             raise UserError(f"no target in PostgreSQL: {str(error).strip()}; check --url") from None
 
     def position(self) -> Position:
-        with self._connected().transaction():
-            return self._stored("")
+        return self._stored(self._connected())
 
     def apply(self, change: Change) -> Position:
         if self._read_only:
             raise TargetError("this store was opened for reading")
-        db = self._connected()
+        db = self._connected()  # This one to the end: on another connection a write would be outside the transaction.
         try:
             with db.transaction():
-                after = change.check(self._stored(" FOR UPDATE"))
+                after = change.check(self._stored(db, " FOR UPDATE"))
                 for is_put, rows in change.runs:
-                    self._write(is_put, rows)
+                    self._write(db, is_put, rows)
                 aside = [(message.index, message.payload) for message in change.quarantined]
                 if aside:
                     with db.cursor() as cursor:
                         cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
-                self._store(after)
+                self._store(db, after)
         except _FOR_GOOD as error:
-            self._find_poison(change)
+            self._find_poison(db, change)
             raise error
         return after
 
@@ -103,7 +103,7 @@ class PostgresTarget:
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=self._schema)
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> Db:
         if self._writer is None or self._writer.closed:
             self._writer = psycopg.connect(self._url, autocommit=True)
             self._writer.execute("SET synchronous_commit = on")
@@ -114,40 +114,40 @@ class PostgresTarget:
         return self._writer
 
     @staticmethod
-    def _warn(db: psycopg.Connection[Any]) -> None:
+    def _warn(db: Db) -> None:
         for setting in ("fsync", "full_page_writes"):
             row = db.execute(sql.SQL("SHOW {}").format(sql.Identifier(setting))).fetchone()
             if row is not None and row[0] != "on":
                 _log.warning("PostgreSQL runs with %s = %s: an ack may be lost when the machine fails", setting, row[0])
 
-    def _stored(self, suffix: str) -> Position:
-        row = self._connected().execute(self._sql(_POSITION + suffix)).fetchone()
+    def _stored(self, db: Db, suffix: str = "") -> Position:
+        row = db.execute(self._sql(_POSITION + suffix)).fetchone()
         if row is None:
             raise TargetError(f"the position of target {self._name} is gone from PostgreSQL; restore its schema")
         return Position(row[0], Session(row[1], row[2]), digests.from_bytes(bytes(row[3])), row[4])
 
-    def _store(self, position: Position) -> None:
-        self._connected().execute(
+    def _store(self, db: Db, position: Position) -> None:
+        db.execute(
             self._sql("UPDATE {schema}.position SET (log_index, epoch, term, digest, log_id) = (%s, %s, %s, %s, %s)"),
             (position.index, *position.session, digests.to_bytes(position.digest), position.log_id),
         )
 
-    def _write(self, is_put: bool, rows: list[Row]) -> None:
-        with self._connected().cursor() as cursor:
+    def _write(self, db: Db, is_put: bool, rows: list[Row]) -> None:
+        with db.cursor() as cursor:
             if is_put:
                 cursor.executemany(self._sql(_PUT), [row[1:] for row in rows])
             else:
                 cursor.executemany(self._sql("DELETE FROM {schema}.data WHERE key = %s"), [row[1:2] for row in rows])
 
-    def _find_poison(self, change: Change) -> None:
+    def _find_poison(self, db: Db, change: Change) -> None:
         """Raise Poison for the entry that the store refuses: write one at a time, and keep nothing."""
         for message in change.messages:
             if message.quarantine:
                 continue
             try:
-                with self._connected().transaction(force_rollback=True):
+                with db.transaction(force_rollback=True):
                     for row in decode_rows(message):
-                        self._write(row.value is not None, [row])
+                        self._write(db, row.value is not None, [row])
             except _FOR_GOOD as error:
                 reason = str(error).splitlines()[0]
                 raise Poison(f"PostgreSQL refuses entry {message.index}: {reason}", message.index) from None

@@ -16,11 +16,13 @@ from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.framing import Deframer, frame
 from logplayer.wire.security import Security, ServerContexts
-from logplayer.wire.tcp_link import WRITE_BUFFER_BYTES, set_no_delay
+from logplayer.wire.tcp_link import WRITE_BUFFER_BYTES, tune
 
 # What somebody may send before the token is known to be right.
 _STRANGER_BYTES_MAX = 16 * 1024
 _HANDSHAKE_SECONDS = 10.0
+# How long a connection may say nothing at all.
+_FIRST_MESSAGE_SECONDS = 30.0
 # How long a player may take to hear that its stream has ended before the connection is cut.
 _LINGER_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -118,6 +120,7 @@ class TcpPeer(asyncio.Protocol):
         self._deframer = Deframer(codec.MESSAGE_BYTES_MAX if self._known else _STRANGER_BYTES_MAX)
         self._first = True
         self._transport: asyncio.Transport
+        self._patience: asyncio.TimerHandle
         self._clogged = False
         self._said_all = False
 
@@ -144,8 +147,9 @@ class TcpPeer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        set_no_delay(transport)
+        tune(transport)
         self._server.peers.add(self)
+        self._patience = asyncio.get_running_loop().call_later(_FIRST_MESSAGE_SECONDS, self.cut)
 
     def data_received(self, data: bytes) -> None:
         if self._stream.ended:
@@ -167,6 +171,7 @@ class TcpPeer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.peers.discard(self)
+        self._patience.cancel()
         self._said_all = True
         self._stream.gone()
 
@@ -179,6 +184,7 @@ class TcpPeer(asyncio.Protocol):
     def _admit(self, message: bytes) -> bool:
         """Whether the first message is for the stream: not if it was the token, nor if there should have been one."""
         self._first = False
+        self._patience.cancel()
         try:
             auth = codec.decode_to_target(message)
         except LogPlayerError:

@@ -40,11 +40,16 @@ async def connect(address: Address, listener: Listener, security: Security, time
     return protocol
 
 
-def set_no_delay(transport: asyncio.BaseTransport) -> None:
-    """Small frames leave at once; asyncio does it by itself, uvloop too, but nothing promises it."""
+def tune(transport: asyncio.BaseTransport) -> None:
+    """Small frames leave at once, and a host that vanished without a word is found while the stream is idle."""
     sock = transport.get_extra_info("socket")
-    if sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 class TcpLink(asyncio.Protocol):
@@ -85,7 +90,7 @@ class TcpLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        set_no_delay(transport)
+        tune(transport)
 
     def data_received(self, data: bytes) -> None:
         try:
