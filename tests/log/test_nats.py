@@ -147,6 +147,26 @@ async def test_damage_and_gaps_are_mended_from_another_replica(
     await log.close()
 
 
+async def test_a_long_gap_is_pushed_again(
+    nats_cluster: Cluster, log_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What got lost with a connection is not asked for entry by entry."""
+    log = await opened(nats_cluster, log_name)
+    await in_time(log.append([entry("p", s) for s in range(1, 101)]))
+    honest, lost = nats_reader.Push.next, set(range(1, 61))
+
+    async def lossy(push: nats_reader.Push, seconds: float) -> list[tuple[int, bytes]]:
+        sent = [item for item in await honest(push, seconds) if item[0] not in lost]
+        if sent:
+            lost.clear()
+        return sent
+
+    monkeypatch.setattr(nats_reader.Push, "next", lossy)
+    assert [r.sequence for r in await collect(log, 1, 100)] == list(range(1, 101))
+    assert log.reader.mended == 0
+    await log.close()
+
+
 async def test_an_entry_that_is_damaged_everywhere_is_named(nats_cluster: Cluster, log_name: str) -> None:
     log = await opened(nats_cluster, log_name)
     await fill(log, 5)
