@@ -17,7 +17,8 @@ from logplayer.core.entry import Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.sqlite import SqliteTarget
-from logplayer.testing.conform_client import message
+from logplayer.testing.conform_client import Ended, Stream, message
+from logplayer.wire import codec, grpc_link
 from servers import Authority
 
 LOGPLAYER = [sys.executable, "-m", "logplayer.cli"]
@@ -122,6 +123,23 @@ def test_conform_with_commands_and_json(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "exit code 1 from the command: false" in failed.stdout
     serving.end()
+
+
+async def test_a_frozen_target_process_is_found_by_keepalive(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not relied upon, as a process whose event loop hangs still answers pings; but a dead host is found by it."""
+    quicker = {"grpc.keepalive_time_ms": 1000, "grpc.http2.ping_timeout_ms": 1000}
+    options = [*(pair for pair in grpc_link.CHANNEL_OPTIONS if pair[0] not in quicker), *quicker.items()]
+    monkeypatch.setattr(grpc_link, "CHANNEL_OPTIONS", options)
+    monkeypatch.setattr("logplayer.testing.conform_client.ANSWER_SECONDS", 40.0)
+    stream = await Stream.connect(serving.addresses[0])
+    assert isinstance(await stream.open("t1", "orders", Session(1, 2)), codec.Opened)
+    serving.process.send_signal(signal.SIGSTOP)
+    try:
+        answer = await stream.answer()
+    finally:
+        serving.process.send_signal(signal.SIGCONT)
+    assert isinstance(answer, Ended)
+    assert "ping timeout" in str(answer.error)
 
 
 def test_tls_and_a_token(tmp_path: Path) -> None:
