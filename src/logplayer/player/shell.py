@@ -25,7 +25,7 @@ from logplayer.core.trace import Sink
 from logplayer.errors import ConfigError, LogError, LogPlayerError, Trimmed
 from logplayer.log.protocol import Info, Log, Record
 from logplayer.player import control as chain
-from logplayer.player.catchup import CatchUp
+from logplayer.player.catchup import STEP_ENTRIES_MAX, CatchUp
 from logplayer.player.config import PlayerConfig
 from logplayer.player.entries import decode_entries
 from logplayer.player.progress import Progress, Sample
@@ -264,15 +264,22 @@ class Shell:
                 async with aclosing(self.log.read(self.core.current + 1)) as batches:  # type: ignore[type-var]
                     async for records in batches:
                         attempt = 0
-                        self._fetched(records)
-                        if not self.core.wants_entries():
-                            await self._rest()
+                        await self._take(records)
             except Trimmed as error:
                 await self._jump(error.first)
             except (LogError, OSError) as error:
                 logger.warning("the log cannot be read at %d: %s; trying again", self.core.current + 1, error)
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
                 attempt += 1
+
+    async def _take(self, records: list[Record]) -> None:
+        """Give a batch of the log to the core in steps that do not keep acks and heartbeats waiting."""
+        for start in range(0, len(records), STEP_ENTRIES_MAX):
+            if start:
+                await asyncio.sleep(0)
+            self._fetched(records[start : start + STEP_ENTRIES_MAX] if len(records) > STEP_ENTRIES_MAX else records)
+            if not self.core.wants_entries():
+                await self._rest()
 
     async def _jump(self, first: int) -> None:
         """The log begins at ``first``, behind what we read: go there, with the decisions that we can no longer read."""
@@ -319,6 +326,7 @@ class Shell:
             for queue in self.core.queues.values():
                 if queue.known:
                     self._rates.note(queue.name, queue.acked)
+            self._rates.keep(self.core.queues)
             await asyncio.sleep(self.config.tick_ms / 1000)
 
     async def _trim_log(self, up_to: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,8 +78,10 @@ class Rates:
         elapsed = time.monotonic() - then
         return max(0.0, (index - before) / elapsed) if elapsed > 0.2 else 0.0
 
-    def forget(self, name: str) -> None:
-        self._seen.pop(name, None)
+    def keep(self, names: Collection[str]) -> None:
+        """Forget whoever is gone; the player's own samples, without a name, stay."""
+        if len(self._seen) > len(names) + 1:
+            self._seen = {name: seen for name, seen in self._seen.items() if not name or name in names}
 
 
 def target_status(queue: TargetQueue, core: Player, address: str, progress: Progress, rates: Rates) -> TargetStatus:

@@ -93,6 +93,7 @@ class Campaign:
             "stall": (2, self._stall),
             "refuse": (1, self._refuse),
             "kill log": (1, self._kill_log),
+            "freeze log": (1, self._freeze_log),
         }
 
     async def run(self) -> Report:
@@ -212,6 +213,11 @@ class Campaign:
     async def _kill_log(self) -> None:
         await self.world.log.kill()
         self._later(self._rng.uniform(0, 1), self.world.log.start)
+
+    async def _freeze_log(self) -> None:
+        log = self.world.log
+        log.freeze()
+        self._later(self._rng.uniform(0.3, 3), log.thaw)
 
     async def _keep_playing(self) -> None:
         """Whoever watches over players starts one when none lives; a frozen one does not count."""

@@ -111,7 +111,9 @@ class _Connection:
             while data := await held.get():
                 await self.open.wait()
                 self._proxy.bytes += len(data)
-                with contextlib.suppress(OSError):  # The receiver is gone; what else comes is for nobody.
+                if writer.transport.is_closing():
+                    continue  # The receiver is gone; what else comes is for nobody.
+                with contextlib.suppress(OSError):
                     writer.write(data)
                     await writer.drain()
             with contextlib.suppress(OSError, RuntimeError):

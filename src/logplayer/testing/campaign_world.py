@@ -60,6 +60,11 @@ class Child:
         return self._process is not None and self._process.returncode is None
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.returncode
 
