@@ -152,7 +152,7 @@ class _Numbering:
 def module_text(trace: Trace) -> str:
     """The module ``TraceData``: the log, the limits, and the lines of each node."""
     config, rows = trace.config, [row for lines in trace.nodes.values() for row in lines]
-    entries = {index: names for index, names in config["entries"]}
+    entries = dict(config["entries"])
     indexes = _Numbering([*entries, *_named_indexes(rows)])
     epochs = _Numbering(row["epoch"] for row in rows if "epoch" in row)
     terms = _Numbering(row["term"] for row in rows if "term" in row)

@@ -20,6 +20,8 @@ from logplayer.java import find_java
 from logplayer.testing.tlc import Tlc, TlcRun, spec_dir
 from logplayer.testing.trace_module import Line, Trace, module_text, parse, read_lines
 
+__all__ = ["Line", "TraceVerdict", "Unexplained", "check", "read_lines"]
+
 _CONSTANTS = {
     "Players": "TracePlayers",
     "Targets": "TraceTargets",
@@ -87,16 +89,6 @@ def check(
     if result.outcome != "pass":
         raise LogPlayerError(f"TLC could not check the trace: {result.outcome}\n{result.output[-2000:]}")
     return _verdict(trace, result.output, result.distinct, result.seconds)
-
-
-def split(lines: Iterable[str | Line]) -> list[list[Line]]:
-    """Several traces in one stream of lines: each config line begins the next."""
-    traces: list[list[Line]] = []
-    for line in read_lines(lines):
-        if line.get("ev") == "config" or not traces:
-            traces.append([])
-        traces[-1].append(line)
-    return traces
 
 
 def _verdict(trace: Trace, output: str, states: int, seconds: float) -> TraceVerdict:
