@@ -232,7 +232,7 @@ begin
 end process;
 
 end algorithm; *)
-\* BEGIN TRANSLATION PCal-94cc1e083e296cc58a0f4f89bd868ffd
+\* BEGIN TRANSLATION - the hash of the PCal code: PCal-94cc1e083e296cc58a0f4f89bd868ffd
 VARIABLES lastAck, applied, current, state, term, normal, catchup, holdsBatch, 
           writeReady, wire, up, completions, Ld, Ls, batch, failures, 
           recovery, wrong, pc, stack
@@ -677,7 +677,7 @@ Spec == /\ Init /\ [][Next]_vars
 
 Termination == <>(\A self \in ProcSet: pc[self] = "Done")
 
-\* END TRANSLATION TLA-665c39f47c2fa954b62169aa8d953510
+\* END TRANSLATION - the hash of the generated TLA code (remove to silence divergence warnings): TLA-665c39f47c2fa954b62169aa8d953510
 
 \* One step after the other, for as long as there is one.
 Going == Init /\ [][Next]_vars /\ WF_vars(Next)
