@@ -19,7 +19,9 @@ from logplayer.core.fence import Batch, Position
 from logplayer.errors import Poison, UserError
 from logplayer.target.protocol import Change, Rejected, Store
 from logplayer.target.redis import RedisTarget
+from logplayer.target.server import TargetServer
 from logplayer.target.stores import STORES, open_store
+from logplayer.testing.conform import conform
 from logplayer.testing.conform_client import Stream, encode, message
 from logplayer.wire import codec
 from servers import redis_server
@@ -256,6 +258,19 @@ def test_redis_warns_when_an_ack_is_not_durable(redis_url: str, caplog: pytest.L
 def test_a_server_that_is_not_there_is_a_clear_error(kind: str, url: str) -> None:
     with pytest.raises(UserError, match="check --url"):
         open_store(kind, "a", url=url)
+
+
+async def test_a_served_store_keeps_every_rule(place: Place) -> None:
+    store = place.open()
+
+    async def dump() -> dict[bytes, bytes]:
+        return dict(store.scan())
+
+    server = TargetServer({place.name: store})
+    address = (await server.start(tcp="127.0.0.1:0"))[0]
+    verdicts = await conform(address, place.name, dump=dump)
+    await server.stop()
+    assert [str(verdict) for verdict in verdicts if verdict.ok is False] == []
 
 
 # --- kill -9 under load -----------------------------------------------------------------------------------
