@@ -265,6 +265,7 @@ async def test_readers_see_the_durable_index(served: Served) -> None:
     await player.batch(batch(1, 5))
     assert (await waiting).index == 6
     assert await client.position(served.address) == served.server.position("t1")
+    assert await client.consistent_cut([served.address]) == 6
     with pytest.raises(TargetError, match="did not reach index 7 within"):
         await client.wait_for(served.address, "t1", 7, timeout=0.3)
     with pytest.raises(TargetError, match="no target 't2' is here"):
@@ -283,6 +284,7 @@ async def test_several_targets_share_a_server_and_have_a_consistent_cut() -> Non
         player.cut()
     where = {name: grpc if i % 2 else tcp for i, name in enumerate(targets)}
     assert await client.consistent_cut(where) == 10
+    assert await client.consistent_cut([]) == 0
     await server.stop()
 
 

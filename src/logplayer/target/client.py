@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import grpc
 import grpc.aio
@@ -30,9 +30,15 @@ async def wait_for(address: str, target: str, index: int, timeout: float = 10.0,
     return await _ask(address, codec.AskPosition(target, index), timeout, security)
 
 
-async def consistent_cut(targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE) -> int:
-    """The index up to which every target (name -> address) has everything: state up to it is whole on all of them."""
-    asked = [position(address, name, timeout=timeout, security=security) for name, address in targets.items()]
+async def consistent_cut(
+    targets: Mapping[str, str] | Iterable[str], *, timeout: float = 10.0, security: Security = NONE
+) -> int:
+    """The index up to which every target has everything: state up to it is whole on all of them.
+
+    ``targets`` are names with their addresses, or just addresses where each has one target.
+    """
+    named = targets.items() if isinstance(targets, Mapping) else [("", address) for address in targets]
+    asked = [position(address, name, timeout=timeout, security=security) for name, address in named]
     return min([stood.index for stood in await asyncio.gather(*asked)], default=0)
 
 
