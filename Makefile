@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test wheel lint types sim spec bench soak proto lock clean
+.PHONY: help setup demo test wheel docs lint types sim spec bench soak proto lock clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -45,6 +45,10 @@ soak: setup  ## Long fault campaigns on real processes.
 wheel: setup  ## Build the wheel and the sdist into dist/.
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
+docs: setup  ## Build the documentation into site/, after generating what the code knows best.
+	tools/docs
+	$(BIN)/mkdocs build --strict --quiet
+
 proto: setup  ## Generate the protobuf code again.
 	tools/proto
 
@@ -52,4 +56,4 @@ lock: setup  ## Write requirements.lock from what is installed in .venv.
 	tools/lock
 
 clean:  ## Remove what the targets made.
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site
