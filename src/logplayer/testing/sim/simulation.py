@@ -360,14 +360,16 @@ class Simulation:
             if not target.up:
                 target.restart()
             target.thaw()
-        for host in self.hosts:
-            if host.frozen:
-                host.thaw()
+        if self.hosts[-1].frozen:
+            self.hosts[-1].thaw()
         if self.newest() is None:
             self._start_player()
 
     def _finish(self) -> bool:
         """What an operator does while the world heals; returns whether everything has arrived."""
+        for rival in self.hosts:
+            if rival.frozen and self.rng.random() < 0.1:
+                rival.thaw()  # A zombie wakes up late: much has been delivered and trimmed by then.
         host = self.newest()
         if host is None:  # It was asked to stop, and has drained by now.
             self._start_player()

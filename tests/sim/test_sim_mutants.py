@@ -1,0 +1,85 @@
+"""Every deliberate break of the core is caught; a break that breaks nothing is not."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import logplayer.core
+from logplayer.testing.sim import mutants
+from logplayer.testing.sim.mutants import MUTANTS, SEEDS_MAX, Edit, Mutant, Outcome, run_mutant
+
+CORE = Path(logplayer.core.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def hunted() -> dict[str, Outcome]:
+    """All of them, once; two processes at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return {outcome.name: outcome for outcome in pool.map(run_mutant, [mutant.name for mutant in MUTANTS])}
+
+
+def test_every_mutant_is_caught(hunted: dict[str, Outcome]) -> None:
+    assert [name for name, outcome in hunted.items() if not outcome.caught] == []
+    assert all(1 <= outcome.seeds <= SEEDS_MAX for outcome in hunted.values())
+
+
+def test_there_are_enough_of_them_and_they_touch_every_part() -> None:
+    assert len(MUTANTS) >= 20
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    touched = {edit.module for mutant in MUTANTS for edit in mutant.edits}
+    assert touched >= {"fence", "queue", "window", "player", "recovery", "recent", "trim", "route", "heartbeat"}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_no_mutant_is_stale(mutant: Mutant) -> None:
+    for edit in mutant.edits:
+        source = (CORE / f"{edit.module}.py").read_text()
+        assert source.count(edit.old) == 1, edit.old
+        assert edit.new != edit.old
+        compile(source.replace(edit.old, edit.new), edit.module, "exec")
+
+
+def hunt(monkeypatch: pytest.MonkeyPatch, edit: Edit, seeds: int) -> str:
+    """Hunt a mutant that is in no table, in a process of its own."""
+    monkeypatch.setattr(mutants, "MUTANTS", (Mutant("made-up", "for this test", (edit,)),))
+    script = (
+        "import json; from logplayer.testing.sim import mutants as m\n"
+        f"m.MUTANTS = (m.Mutant('made-up', '', (m.Edit(*{tuple(edit)!r}),)),)\n"
+        f"print(json.dumps(m._hunt('made-up', {seeds})))"
+    )
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return str(json.loads(done.stdout)["caught"]) if done.returncode == 0 else done.stderr
+
+
+def test_a_break_that_breaks_nothing_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the hunt would be true of any text."""
+    edit = Edit("queue", "if message.index <= self.covered:", "if self.covered >= message.index:")
+    assert hunt(monkeypatch, edit, 150) == ""
+
+
+def test_the_same_edit_with_a_real_break_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    edit = Edit("queue", "if message.index <= self.covered:", "if message.index > self.covered:")
+    assert hunt(monkeypatch, edit, 150)
+
+
+def test_an_edit_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "LookupError" in hunt(monkeypatch, Edit("queue", "no such text", ""), 1)
+    assert "LookupError" in hunt(monkeypatch, Edit("queue", "self", "this"), 1)
+
+
+def test_a_seed_that_fails_without_the_mutant_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from logplayer.testing.sim import runner
+
+    unsound = replace(MUTANTS[0])
+    real = runner.run_seed
+    monkeypatch.setattr(runner, "run_seed", lambda seed: real(seed)._replace(violation="fails anyway"))
+    with pytest.raises(RuntimeError, match="fails without any mutant"):
+        run_mutant(unsound.name)
