@@ -1,0 +1,155 @@
+"""The fault campaign on Spark: players are killed, cancelled, restarted and rivalled while the log grows.
+
+    python tests/spark/soak_faults.py [--faults 100] [--master local[4]] [--seed 1]
+
+Faults: a Python worker is killed (worker), Spark cancels the job (task), the application starts anew (restart),
+a second application starts beside the first (second), an executor is killed (executor, on local-cluster only), and
+delivery changes over to a streaming query of leases and back, with a worker killed (lease). At the end every shard must
+be as the log says: by the audit, and by a check that reads log and stores in the plainest way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from logplayer.spark.session import make_session
+
+# isort: split
+from cluster_child import executors
+from spark_support import FileWal, Shards, until
+from test_lease import takeovers
+from test_resident import MAP, NAMES, check, config, pid_of, puts
+
+from logplayer.spark.audit import audit
+from logplayer.spark.resident import Resident
+
+
+class Campaign:
+    """One application under faults, and a producer that never stops."""
+
+    def __init__(self, spark: Any, folder: Path, seed: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.rng = random.Random(seed)
+        self.wal = FileWal(folder / "wal")
+        self.shards = Shards(folder, NAMES)
+        self.address = self.wal.serve()
+        self.resident = self._start()
+        self.done: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._count = 0
+        self._producer = threading.Thread(target=self._produce)
+        self._producer.start()
+
+    def _start(self) -> Resident:
+        resident = Resident(self.spark, config(self.address, self.shards.addresses, groups=2))
+        resident.start()
+        return resident
+
+    def _produce(self) -> None:
+        while not self._stop.wait(0.05):
+            puts(self.wal, 10, self._count)
+            self._count += 10
+
+    def fault(self, kind: str) -> None:
+        """Do it, then demand progress: what is appended after the fault arrives everywhere."""
+        getattr(self, f"_{kind}")()
+        self.done[kind] = self.done.get(kind, 0) + 1
+        self.shards.wait(self.wal.last() + 20, 180)
+
+    def _kill(self, pid: int) -> None:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # It has just been replaced.
+
+    def _worker(self) -> None:
+        until(lambda: self.resident.overview.workers(), 120)
+        self._kill(pid_of(self.rng.choice(list(self.resident.overview.workers().values()))))
+
+    def _executor(self) -> None:
+        alive = executors(self.spark.sparkContext.applicationId)
+        if alive:
+            self._kill(self.rng.choice(alive))
+
+    def _task(self) -> None:
+        self.spark.sparkContext.cancelJobGroup(self.resident._job)
+
+    def _restart(self) -> None:
+        self.resident.stop()
+        self.resident = self._start()
+
+    def _second(self) -> None:
+        rival = self._start()
+        until(lambda: self.resident.wait(0.1), 180)
+        self.resident.stop()
+        self.resident = rival
+
+    def _lease(self) -> None:
+        self.resident.stop()
+        options = {"mode": "play", "groups": "2", "leaseSeconds": "2", "map": "hash:" + ",".join(MAP.targets)}
+        stream = self.spark.readStream.format("logplayer").options(
+            **options, log=self.address, addresses=self.shards.option
+        )
+        checkpoint = str(self.folder / "checkpoint")
+        for _ in range(2):  # The second one is the query's restart.
+            query = stream.load().writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+            self.shards.wait(self.wal.last(), 180)
+            self._kill(int(takeovers(self.wal)[-1].rpartition(":")[2]))
+            self.shards.wait(self.wal.last(), 180)
+            query.stop()
+        self.resident = self._start()
+
+    def end(self) -> None:
+        """Heal, wait for everything, and compare."""
+        self._stop.set()
+        self._producer.join()
+        self.shards.wait(self.wal.last(), 180)
+        self.resident.stop()
+        stores = {name: f"sqlite:{path}" for name, path in self.shards.paths.items()}
+        verdicts = audit(self.spark, self.address, stores=stores, first_map=MAP, show=False)
+        assert all(verdict.right and verdict.content_checked for verdict in verdicts), verdicts
+        self.shards.stop()
+        check(self.wal, self.shards)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--master", default="local[4]")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    print(f"seed {chosen.seed}, {chosen.faults} faults on {chosen.master}", flush=True)
+    cluster = chosen.master.startswith("local-cluster")
+    settings = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"} if cluster else {}
+    spark = make_session("soak", chosen.master, settings)
+    spark.sparkContext.setLogLevel("OFF")
+    kinds = ["executor", "worker", "task"] if cluster else ["worker"] * 5 + ["task", "restart", "second", "lease"]
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="spark-soak-") as folder:
+        campaign = Campaign(spark, Path(folder), chosen.seed)
+        for nth in range(chosen.faults):
+            kind = campaign.rng.choice(kinds)
+            campaign.fault(kind)
+            print(f"{nth + 1:4} {kind:8} {time.monotonic() - started:7.1f} s, log at {campaign.wal.last()}", flush=True)
+        campaign.end()
+        entries = campaign.wal.last()
+        campaign.wal.close()
+    spark.stop()
+    print(json.dumps({"faults": campaign.done, "entries": entries, "lost": 0, "doubled": 0, "reordered": 0}))
+
+
+if __name__ == "__main__":
+    main()
