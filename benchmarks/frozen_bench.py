@@ -5,8 +5,8 @@
 A transaction is ten key-values of 1 KB, spread over the targets by hash; the delay is from dispatch to arrival at a
 target, over the targets that are not frozen. The frozen one is a process of its own, stopped by SIGSTOP for the whole
 phase: its player finds it silent, gives it up and tries again and again meanwhile. The two players, each with a log and
-targets of its own, carry the same load at the same time and change roles each round, so noise of the machine meets both:
-on a busy machine look at the median of the rounds' ratios.
+targets of its own, carry the same load at the same time and change roles each round, so noise of the machine meets
+both: on a busy machine look at the median of the rounds' ratios.
 """
 
 from __future__ import annotations

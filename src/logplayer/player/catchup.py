@@ -23,6 +23,7 @@ from logplayer.player.session import Tell
 
 CHUNKS_KEPT = 4
 STEP_ENTRIES_MAX = 1000  # What the core takes in one step. Too high: the main stream waits for that step.
+NEAR = 1000  # A read that began less than this in front probably brings what is wanted.
 DECODED_AT_ONCE = 200  # Records that are decoded before the loop may do something else.
 
 
@@ -59,6 +60,7 @@ class CatchUp:
         self._report = report
         self._slots = asyncio.Semaphore(readers_max)
         self._chunks: deque[Chunk] = deque(maxlen=CHUNKS_KEPT)
+        self._under_way: dict[int, asyncio.Future[None]] = {}  # first index -> done when that chunk is read
         self._tasks: set[asyncio.Task[None]] = set()
 
     def read(self, request: ReadCatchUp) -> None:
@@ -76,7 +78,7 @@ class CatchUp:
         target, session = request.target, request.session
         try:
             async with self._slots:
-                chunk = self._find(request.first) or await self._read_chunk(request.first, request.last)
+                chunk = await self._chunk(request.first, request.last)
         except Trimmed as error:
             self._tell(event.CatchUpTrimmed(target, session, error.first))
             return
@@ -85,6 +87,22 @@ class CatchUp:
             return
         through, entries = chunk.part(request.first, request.last)
         self._tell(event.CaughtUp(target, session, request.first - 1, through, entries))
+
+    async def _chunk(self, first: int, last: int) -> Chunk:
+        """A chunk that holds ``first``: one that is kept, one that another reader is reading, or a new one."""
+        begun = max((start for start in self._under_way if first - NEAR < start <= first), default=None)
+        if begun is not None:
+            await asyncio.wait([self._under_way[begun]])
+        found = self._find(first)
+        if found is not None:
+            return found
+        done = self._under_way[first] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._read_chunk(first, last)
+        finally:
+            done.set_result(None)
+            if self._under_way.get(first) is done:
+                del self._under_way[first]
 
     def _find(self, first: int) -> Chunk | None:
         for chunk in self._chunks:
