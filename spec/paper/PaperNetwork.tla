@@ -161,7 +161,7 @@ Next ==
   \/ SecondHalf \/ Persist \/ Crash
 Spec == Init /\ [][Next]_vars /\ WF_vars(Next)
 
-ExactlyOnce       == data = Range(0, Len(data)) /\ (half = 0 => Len(data) = index)
+ExactlyOnce       == data = Range(0, Len(data))
 TrimSafe          == trim <= durableIndex
 EverythingArrives == <>(data = Range(0, EntryCount))
 EverythingAcked   == <>(\E p \in Players : player[p].acked = EntryCount)
