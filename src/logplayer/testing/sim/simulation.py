@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -33,7 +33,7 @@ from logplayer.core.trace import Sink, config
 from logplayer.testing.sim.checkers import Checkers, Violation
 from logplayer.testing.sim.host import Host
 from logplayer.testing.sim.options import Options
-from logplayer.testing.sim.world import LOG_ID, SimLog, SimTarget
+from logplayer.testing.sim.world import LOG_ID, Every, SimLog, SimTarget, owner_by
 
 HEAL_STEPS_PER_ENTRY = 400
 
@@ -169,7 +169,7 @@ class Simulation:
             key = b"%d" % rng.randrange(1000)
             encoded = b"<%s=%s>" % (key, b"x" * rng.choice((1, 5, 30)))
             explicit = isinstance(self._map, ExplicitMap) or rng.random() < 0.1
-            owner = rng.choice(list(self.registered) or ["t1"]) if explicit else _owner(self._map, key)
+            owner = rng.choice(list(self.registered) or ["t1"]) if explicit else owner_by(self._map, key)
             mutations.append(Mutation(key, encoded, owner if explicit else ""))
             names[owner] = names.get(owner, b"") + encoded
         self._append(tuple(mutations), None, names)
@@ -223,7 +223,7 @@ class Simulation:
         self.targets[name] = target = SimTarget(name, self.schedule, start, self._sink)
         self.started_at[name], self.started_digest[name] = at, total
         if self.options.poison:
-            target.poisoned = _Every(7, crc32(name.encode()) % 7)
+            target.poisoned = Every(7, crc32(name.encode()) % 7)
 
     def _make_map(self, names: tuple[str, ...]) -> ShardMap:
         if self.options.map == "hash":
@@ -409,25 +409,3 @@ class Simulation:
             entries, list(self.targets), limits.queue_count_max, limits.flight_batches_max, limits.batch_count_max
         )
         return [head, *self.trace]
-
-
-class _Every(Container[int]):
-    """The indexes i with i mod n = r, without writing them down."""
-
-    def __init__(self, modulus: int, remainder: int) -> None:
-        self._modulus, self._remainder = modulus, remainder
-
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and index % self._modulus == self._remainder
-
-
-def _owner(shard_map: ShardMap, key: bytes) -> str:
-    """The oracle's own reading of a map, written without the router."""
-    if isinstance(shard_map, HashMap):
-        return shard_map.targets[crc32(key) % len(shard_map.targets)]
-    assert isinstance(shard_map, RangeMap)
-    owner = shard_map.targets[0]
-    for bound, target in zip(shard_map.bounds, shard_map.targets[1:], strict=True):
-        if key >= bound:
-            owner = target
-    return owner

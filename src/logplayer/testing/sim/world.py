@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from logplayer.core import digest
-from logplayer.core.entry import Entry, Refusal, Session
+from logplayer.core.entry import Entry, HashMap, RangeMap, Refusal, Session, ShardMap
 from logplayer.core.event import Acked, Lost, Opened, Refused
 from logplayer.core.fence import Batch, Position, admit, advance, check, join
 from logplayer.core.trace import Sink, TargetTrace
@@ -222,3 +223,25 @@ class SimTarget:
 def lost(link: Link, error: str) -> Lost:
     """What the player is told when a link has ended."""
     return Lost(link.target.name, link.session, error)
+
+
+class Every(Container[int]):
+    """The indexes i with i mod n = r, without writing them down."""
+
+    def __init__(self, modulus: int, remainder: int) -> None:
+        self._modulus, self._remainder = modulus, remainder
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and index % self._modulus == self._remainder
+
+
+def owner_by(shard_map: ShardMap, key: bytes) -> str:
+    """The oracle's own reading of a map, written without the router."""
+    if isinstance(shard_map, HashMap):
+        return shard_map.targets[crc32(key) % len(shard_map.targets)]
+    assert isinstance(shard_map, RangeMap)
+    found = shard_map.targets[0]
+    for bound, target in zip(shard_map.bounds, shard_map.targets[1:], strict=True):
+        if key >= bound:
+            found = target
+    return found
