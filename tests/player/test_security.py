@@ -12,8 +12,12 @@ import pytest
 from player_support import House, load, until
 
 from logplayer.core.entry import HashMap
-from logplayer.errors import ConfigError
-from logplayer.wire.security import Security
+from logplayer.errors import ConfigError, LogUnavailable, UserError
+from logplayer.log.client import LogClient
+from logplayer.log.server import LogServer
+from logplayer.player.shell import Shell
+from logplayer.player.status_server import StatusServer, ask
+from logplayer.wire.security import Security, channel_credentials, server_credentials
 from servers import missing
 
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -135,3 +139,38 @@ async def test_plain_text_beyond_loopback_needs_a_word(house: House) -> None:
     assert "--insecure" in player.target("a").error
     with pytest.raises(ConfigError, match="contradict"):
         Security(ca="x", insecure=True)
+
+
+async def test_the_log_server_over_mutual_tls_feeds_a_player(house: House, authority: Authority) -> None:
+    cert, key = authority.issue("server")
+    my_cert, my_key = authority.issue("player")
+    both = Security(ca=authority.ca, cert=cert, key=key)
+    server = LogServer(house.file, credentials=server_credentials(both))
+    where = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+    mine = channel_credentials(Security(ca=authority.ca, cert=my_cert, key=my_key))
+    await house.targets("ab")
+    with pytest.raises(LogUnavailable):
+        await LogClient.open(where)
+    client = await LogClient.open(where, credentials=mine)
+    shell = Shell(client, house.config())
+    task = asyncio.create_task(shell.run())
+    await house.delivered(await house.append(200))
+    assert await house.problems() == []
+    shell.request_stop()
+    assert await task == "stopped"
+    await client.close()
+    await server.stop(0)
+
+
+async def test_the_status_port_asks_for_certificate_and_token(authority: Authority) -> None:
+    cert, key = authority.issue("server")
+    server = StatusServer(lambda question: {"ok": True}, Security(ca=authority.ca, cert=cert, key=key, token="s3cret"))
+    where = await server.start("127.0.0.1:0")
+    right = Security(ca=authority.ca, cert=cert, key=key, token="s3cret")
+    assert await ask(where, {"do": "status"}, right) == {"ok": True}
+    with pytest.raises(ConfigError, match="token"):
+        await ask(where, {"do": "status"}, replace(right, token="guess"))
+    for wrong in (Security(token="s3cret"), Security(ca=authority.ca, token="s3cret")):
+        with pytest.raises(UserError, match="no player answers"):
+            await ask(where, {"do": "status"}, wrong)
+    await server.stop()
