@@ -92,7 +92,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command; a user's mistake is one clear line and exit code 2, never a traceback."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # A peer that goes away is our business, not the user's screen's.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # A peer that goes away is our business, not the user's screen's.
     try:
         cli.main(prog_name="logplayer", standalone_mode=False)
     except click.exceptions.Exit as exit_:

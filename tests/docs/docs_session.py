@@ -23,7 +23,7 @@ from logplayer.demo.world import free_cluster_port, free_ports
 from logplayer.log.cluster import NODES, Cluster
 
 INTERRUPT_SECONDS = 5
-SECONDS_MAX = 240
+SECONDS_MAX = 150
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=localhost:)(\d{4,5})\b")
 _NATS = range(4222, 4222 + NODES)
 
@@ -52,9 +52,9 @@ class Places:
     ports: dict[str, str] = field(default_factory=dict)
 
     def fill(self, text: str) -> None:
-        """Choose a free port for every fixed one."""
+        """Choose a free port for every fixed one; 5432 is a PostgreSQL that the caller has started."""
         wanted = sorted({one or other for one, other in _PORT.findall(text)} - {str(port) for port in _NATS})
-        self.ports = dict(zip(wanted, map(str, free_ports(len(wanted))), strict=True))
+        self.ports = {**dict(zip(wanted, map(str, free_ports(len(wanted))), strict=True)), **self.ports}
         if "cluster up" in text:
             first = free_cluster_port()
             self.ports |= {str(port): str(first + i) for i, port in enumerate(_NATS)}
@@ -66,11 +66,11 @@ class Places:
         return re.sub(r"(?<![\w.])/tmp\b", str(self.folder), text)
 
 
-def run(document: Path, folder: Path, root: Path) -> Result:
-    """Run every command and every Python block of the document, in order."""
+def run(document: Path, folder: Path, postgres: str = "") -> Result:
+    """Run every command and every Python block of the document, in order. ``postgres`` is the port of a server."""
     text = document.read_text()
     found = [block for block in blocks(text) if block.language in ("console", "python", "toml")]
-    places = Places(folder)
+    places = Places(folder, {"5432": postgres} if postgres else {})
     places.fill("\n".join(block.text for block in found))
     script = [_PRELUDE, *_script(found, places)]
     ran = sum(line.startswith("checked") for line in script)

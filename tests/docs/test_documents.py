@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from docs_document import ROOT, Block, blocks, broken_links, broken_paths, commands, documents
 from docs_session import Result, run
+
+from servers import IN_CI, find_postgres, missing
 
 DOCUMENTS = documents()
 SIDE_BY_SIDE = 3  # Most of a document's time is spent waiting for processes to start.
@@ -26,21 +29,34 @@ def runs(path: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def results() -> Iterator[dict[Path, Future[Result]]]:
+def results(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[Result]]]:
     """All documents run side by side, and each test waits for its own."""
+    postgres = ""
+    if find_postgres() or IN_CI:
+        postgres = str(urlsplit(request.getfixturevalue("postgres_url")).port)
     folder = Path(tempfile.mkdtemp(prefix="lp-docs-"))
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        yield {path: pool.submit(_run_one, path, folder / name_of(path).replace("/", "-")) for path in DOCUMENTS}
+        yield {
+            path: pool.submit(_run_one, path, folder / name_of(path).replace("/", "-"), postgres)
+            for path in DOCUMENTS
+            if runs(path) and (postgres or not needs_postgres(path))
+        }
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_one(path: Path, folder: Path) -> Result:
+def needs_postgres(path: Path) -> bool:
+    return any(block.language == "console" and ":5432/" in block.text for block in blocks(path.read_text()))
+
+
+def _run_one(path: Path, folder: Path, postgres: str) -> Result:
     folder.mkdir(parents=True)
-    return run(path, folder, ROOT)
+    return run(path, folder, postgres)
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if runs(path)], ids=name_of)
 def test_what_it_tells_to_type_works(path: Path, results: dict[Path, Future[Result]]) -> None:
+    if path not in results:
+        missing("PostgreSQL is not installed")
     result = results[path].result()
     assert not result.failed, f"{name_of(path)}, {result.failed}\n{result.output}"
 
@@ -82,7 +98,7 @@ def judged(tmp_path: Path, text: str) -> Result:
     document, folder = tmp_path / "page.md", tmp_path / "home"
     document.write_text(text)
     folder.mkdir()
-    return run(document, folder, ROOT)
+    return run(document, folder)
 
 
 @pytest.mark.parametrize(

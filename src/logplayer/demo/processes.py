@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
@@ -18,7 +17,6 @@ from logplayer.errors import LogPlayerError
 
 START_SECONDS_MAX = 60.0
 FORK_SETTING = "GRPC_ENABLE_FORK_SUPPORT"  # The demo forks while it uses gRPC itself; its children do not.
-_PR_SET_PDEATHSIG = 1
 
 
 class Child:
@@ -34,12 +32,11 @@ class Child:
         """Start it, or start it again after it was killed; the output is appended."""
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "logplayer.cli", *self.arguments],
+                [sys.executable, "-m", "logplayer.demo.child", str(os.getpid()), *self.arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={key: value for key, value in os.environ.items() if key != FORK_SETTING},
-                preexec_fn=_die_with_parent,
                 start_new_session=True,
             )
 
@@ -51,6 +48,10 @@ class Child:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def _code(self) -> str:
+        return f"exit code {self._process.returncode}" if self._process else "never started"
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until the output shows the pattern; say what it showed instead if the process ends."""
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -60,7 +61,9 @@ class Child:
             if found:
                 return found
             if not self.running:
-                raise LogPlayerError(f"{self.name} did not start: {text.strip()[-500:] or 'it said nothing'}")
+                said = self.output.read_text(errors="replace").strip()  # All of it: it may have spoken meanwhile.
+                if re.search(pattern, said) is None:
+                    raise LogPlayerError(f"{self.name} did not start: {said[-500:] or f'{self._code} and no word'}")
             time.sleep(0.05)
         raise LogPlayerError(f"{self.name} was not ready within {START_SECONDS_MAX:.0f} s; see {self.output}")
 
@@ -128,8 +131,3 @@ def descendants(pid: int) -> list[tuple[int, str]]:
                 line = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found.append((child, line))
     return found
-
-
-def _die_with_parent() -> None:
-    # Even if the demo itself is killed, nothing stays behind.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

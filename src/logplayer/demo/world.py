@@ -20,6 +20,7 @@ from logplayer.log.cluster import MONITOR_OFFSET, NODES, PEER_OFFSET
 from logplayer.player.status_server import ask
 
 Say = Callable[[str], None]
+_GIVEN: set[int] = set()  # A port is free until its process listens; two must not get the same one.
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ def free_cluster_port() -> int:
     """The first port of a NATS cluster: each of its servers takes three, a fixed distance apart."""
     offsets = [base + node for base in (0, PEER_OFFSET, MONITOR_OFFSET) for node in range(NODES)]
     for _ in range(100):
-        port = random.randrange(11_000, 26_000, 10)
+        port = random.randrange(11_000, 22_000, 10)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             for offset in offsets:
                 stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
@@ -148,11 +149,12 @@ def free_cluster_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for item in sockets:
-        item.bind(("127.0.0.1", 0))
-    ports = [int(item.getsockname()[1]) for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
+    """Ports that nobody listens at now, below those that the system gives to outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(26_100, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in _GIVEN:
+                found.append(port)
+                _GIVEN.add(port)
+    return found

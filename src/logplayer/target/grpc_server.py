@@ -50,8 +50,9 @@ class GrpcServer:
                 port = server.add_insecure_port(address.netloc)
             else:
                 port = server.add_secure_port(address.netloc, credentials)
-        except RuntimeError as error:
-            raise UserError(f"cannot listen at {address}: {error}; is the port in use?") from None
+        except RuntimeError:
+            # gRPC does not say why; it only names its own logging.
+            raise UserError(f"cannot listen at {address}: is the port in use, and is the host one of ours?") from None
         await server.start()
         self._server = server
         return int(port)
