@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from servers import postgres_url, redis_url
 
 __all__ = ["postgres_url", "redis_url"]
