@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -254,13 +255,15 @@ class Campaign:
 
     async def _end_players(self) -> None:
         """The last player drains and ends; every other has stepped down, was killed, or found no log at its start."""
-        codes = await asyncio.gather(*(player.end() for player in self.world.living()))
-        for code in codes:
-            if code not in WELL:
-                self.report.problems.append(f"a player that was asked to end left with exit code {code}")
+        living = self.world.living()
+        codes = await asyncio.gather(*(player.end() for player in living))
+        for player, code in zip(living, codes, strict=True):
+            young = code == -signal.SIGTERM and "playing" not in player.said()  # Python itself was still starting.
+            if code not in WELL and not young:
+                self.report.problems.append(f"{player.name} was asked to end and left with exit code {code}")
         children = [*self.world.players, *(seat.child for seat in self.world.seats.values()), self.world.log]
         for child in children:
-            said = child.tail()
+            said = child.said()
             if "Traceback" in said or "InvariantViolation" in said:
                 self.report.problems.append(f"{child.name} broke down: {said[-600:]}")
 
@@ -298,7 +301,7 @@ class Campaign:
                 return
             except LogError:
                 await asyncio.sleep(0.1)
-        raise LogPlayerError(f"the log server does not start: {self.world.log.tail()}")
+        raise LogPlayerError(f"the log server does not start: {self.world.log.said()[-2000:]}")
 
 
 def main() -> int:

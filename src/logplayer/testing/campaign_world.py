@@ -108,10 +108,10 @@ class Child:
             self.frozen = False
             self._signal(signal.SIGCONT)
 
-    def tail(self) -> str:
-        """The end of what it said."""
+    def said(self) -> str:
+        """What it printed, in all its lives."""
         try:
-            return self._out.read_text(errors="replace")[-2000:]
+            return self._out.read_text(errors="replace")
         except OSError:
             return ""
 
