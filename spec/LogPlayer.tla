@@ -357,8 +357,7 @@ Next ==
 ----------------------------------------------------------------------------
 (* Safety.  The core asserts these under the same names while it runs, as far as a player can see them. *)
 
-ExactlyOnceAt(t) == target[t].applied = EntriesFor(t, 0, target[t].index)
-ExactlyOnce == \A t \in Targets : ExactlyOnceAt(t)
+ExactlyOnce == \A t \in Targets : target[t].applied = EntriesFor(t, 0, target[t].index)
 
 MemoryBound ==
   \A p \in Players, t \in Targets :

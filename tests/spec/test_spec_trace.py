@@ -65,6 +65,22 @@ def test_rejected(tlc: Tlc, name: str) -> None:
     assert (node, kind, why) in [(u.node, u.line["ev"], u.why) for u in verdict.unexplained], str(verdict)
 
 
+def test_a_broken_invariant_is_told(tlc: Tlc, tmp_path: Path) -> None:
+    """The protocol keeps its invariants, so this one is broken in a copy of the spec."""
+    for source in tlc.directory.rglob("*.tla"):
+        (tmp_path / source.name).write_text(source.read_text())
+    protocol = (tmp_path / "LogPlayer.tla").read_text()
+    assert "TrimSafe == " in protocol
+    (tmp_path / "LogPlayer.tla").write_text(protocol.replace("TrimSafe == ", "TrimSafe == trim = 0 /\\ "))
+    rows = load("accepted-three-players")
+    verdict = check(rows, tlc=Tlc(tlc.java, tmp_path))
+    assert not verdict.accepted
+    assert verdict.broken == ("TrimSafe",)
+    assert verdict.unexplained == ()
+    assert verdict.matched < verdict.total
+    assert "breaks TrimSafe" in str(verdict)
+
+
 def test_the_order_between_nodes_does_not_matter(tlc: Tlc) -> None:
     head, *rows = load("accepted-three-players")
     by_node = sorted(rows, key=lambda row: str(row["node"]), reverse=True)  # A stable sort keeps each node's order.
