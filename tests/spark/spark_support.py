@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from logplayer.core.entry import Record as ControlRecord
 from logplayer.core.entry import ShardMap
 from logplayer.log.file import FileLog
@@ -117,3 +119,16 @@ def until(done: Callable[[], Any], seconds: float = 60) -> None:
     while not done():
         assert time.monotonic() < deadline, f"did not come within {seconds} s"
         time.sleep(0.02)
+
+
+class KeptSession:
+    """The session of this run, which no verb may stop."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def stop(self) -> None:
+        """The fixture does it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)

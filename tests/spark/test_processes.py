@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
-from spark_support import FileWal, Shards, until
+from spark_support import FileWal, KeptSession, Shards, until
 from test_resident import NAMES, check, puts
 
 from logplayer.cli import cli
@@ -22,22 +21,9 @@ from logplayer.cli import cli
 PYTHON = sys.executable
 
 
-class _Kept:
-    """The session of this run, which no verb may stop."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-
-    def stop(self) -> None:
-        """The fixture does it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
 @pytest.fixture
 def verbs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    monkeypatch.setattr("logplayer.spark.session.make_session", lambda *_, **__: _Kept(spark))
+    monkeypatch.setattr("logplayer.spark.session.make_session", lambda *_, **__: KeptSession(spark))
     return CliRunner()
 
 

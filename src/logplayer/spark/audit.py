@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from logplayer.core import digest as digests
 from logplayer.core.digest import entry_digest
@@ -167,7 +168,7 @@ class Snapshot:
         given = {"path" if STORES[at.kind][2] == "path" else "url": at.place}
         self._store = open_store(at.kind, name, read_only=True, **given)
         if at.kind == "sqlite":
-            self._sqlite = sqlite3.connect(f"file:{at.place}?mode=ro", uri=True, isolation_level=None)
+            self._sqlite = sqlite3.connect(f"file:{quote(at.place)}?mode=ro", uri=True, isolation_level=None)
             self._sqlite.execute("BEGIN")
 
     def position(self) -> Position:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 0.5
+REGISTER_SECONDS = 30.0
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -85,6 +86,7 @@ class Resident:
         self._retries: dict[int, set[str]] = {}
         self._thread: threading.Thread
         self._control = 0
+        self._known: set[str] = set()  # The members as of that control record.
         self._lock = threading.Lock()
 
     # --- The life of an application ---
@@ -98,7 +100,7 @@ class Resident:
             assert host is not None
             own = Security(token=self._token, insecure=True)
             self._beats = StatusServer(self._heard, own)
-            listening = loop.run(self._beats.start("127.0.0.1:0" if host == "127.0.0.1" else "0.0.0.0:0"))
+            listening = loop.run(self._beats.start(f"{host}:0"))
             self._driver = f"{host}:{listening.rpartition(':')[2]}"
         except BaseException:
             self._close()
@@ -167,14 +169,16 @@ class Resident:
         head = loop.run(chain.load(self._log))
         self._control = head.index
         if head.state is None:
-            return set(self.config.targets)
-        return set(head.control(self.config.map).members)
+            self._known = set(self.config.targets)
+        else:
+            self._known = set(head.control(self.config.map).members)
+        return self._known
 
     def _deal(self) -> Plan:
         members = self._members()
         if not members:
             raise UserError("no target is given: say --target NAME=ADDRESS, or add members to the log")
-        room = slots(self.spark)
+        room = self._room(self.config.groups)
         groups = count_groups(len(members), room, self.config.groups)
         if groups > room:
             raise UserError(
@@ -182,6 +186,16 @@ class Resident:
                 f"master more cores (for example local[{groups}]); the rest would never be played"
             )
         return deal(members, groups)
+
+    def _room(self, wanted: int) -> int:
+        """The slots; a cluster's executors may take a while to register."""
+        deadline = time.monotonic() + REGISTER_SECONDS
+        while slots(self.spark) < wanted and not self._fixed_slots() and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        return slots(self.spark)
+
+    def _fixed_slots(self) -> bool:
+        return str(self.spark.sparkContext.master).startswith("local[")
 
     def _task(self, number: int) -> GroupTask:
         config = self.config
@@ -214,6 +228,8 @@ class Resident:
             started = time.monotonic()
             try:
                 ends = self._submit()
+                if self._again:
+                    self.plan = self._deal()
             except Exception as error:  # noqa: BLE001 - whatever Spark says, the job is over and starts again.
                 if self._stopping.is_set():
                     break
@@ -225,8 +241,6 @@ class Resident:
             if down:
                 self.ended = down[0]
                 self._stopping.set()
-            elif self._again:
-                self.plan = self._deal()
         self.ended = self.ended or "stopped"
 
     def _submit(self) -> list[str]:
@@ -245,7 +259,7 @@ class Resident:
                     if members and (self.plan.uneven(members) or groups != self.plan.groups):
                         self._again = True  # The heartbeats tell the groups to drain; then they are dealt out anew.
                 if self.config.trims and self.plan.groups > 1:
-                    loop.run(trim_behind(self._log, self.overview.indexes(), self._members(), self.config.map))
+                    loop.run(trim_behind(self._log, self.overview.indexes(), self._known, self.config.map))
 
     def _heard(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """A task's heartbeat; on the background loop."""

@@ -35,6 +35,8 @@ SETTINGS = {
     "spark.speculation": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Only the driver forks after it used gRPC; in the workers the handlers stay as they are.
+    "spark.executorEnv.GRPC_ENABLE_FORK_SUPPORT": "1",
     "spark.python.task.killTimeout": "100ms",
     "spark.task.maxFailures": str(RETRIES),
     "spark.driver.host": "127.0.0.1",
