@@ -23,7 +23,7 @@ from logplayer.demo.world import free_cluster_port, free_ports
 from logplayer.log.cluster import NODES, Cluster
 
 INTERRUPT_SECONDS = 5
-SECONDS_MAX = 150
+SECONDS_MAX = 400
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=localhost:)(\d{4,5})\b")
 _NATS = range(4222, 4222 + NODES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from docs_session import Result, run
 from servers import IN_CI, find_postgres, missing
 
 DOCUMENTS = documents()
+RUNS = "test_what_it_tells_to_type_works"
 SIDE_BY_SIDE = 3  # Most of a document's time is spent waiting for processes to start.
 
 
@@ -29,18 +30,26 @@ def runs(path: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[Result]]]:
-    """All documents run side by side, and each test waits for its own."""
+def results(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Result]]:
+    """The documents that are asked for run side by side, and each test waits for its own."""
+    named = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = [item.callspec.params["path"] for item in named if item.originalname == RUNS]
     postgres = ""
-    if find_postgres() or IN_CI:
+    if any(map(needs_postgres, wanted)) and (find_postgres() or IN_CI):
         postgres = str(urlsplit(request.getfixturevalue("postgres_url")).port)
     folder = Path(tempfile.mkdtemp(prefix="lp-docs-"))
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        yield {
-            path: pool.submit(_run_one, path, folder / name_of(path).replace("/", "-"), postgres)
-            for path in DOCUMENTS
-            if runs(path) and (postgres or not needs_postgres(path))
-        }
+        running: dict[Path, Future[Result]] = {}
+
+        def start(path: Path) -> Future[Result]:
+            if path not in running:
+                running[path] = pool.submit(_run_one, path, folder / name_of(path).replace("/", "-"), postgres)
+            return running[path]
+
+        for path in wanted:
+            if postgres or not needs_postgres(path):
+                start(path)
+        yield lambda path: start(path).result()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -54,10 +63,10 @@ def _run_one(path: Path, folder: Path, postgres: str) -> Result:
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if runs(path)], ids=name_of)
-def test_what_it_tells_to_type_works(path: Path, results: dict[Path, Future[Result]]) -> None:
-    if path not in results:
+def test_what_it_tells_to_type_works(path: Path, results: Callable[[Path], Result]) -> None:
+    if needs_postgres(path) and not find_postgres():
         missing("PostgreSQL is not installed")
-    result = results[path].result()
+    result = results(path)
     assert not result.failed, f"{name_of(path)}, {result.failed}\n{result.output}"
 
 

@@ -1,0 +1,63 @@
+"""The site builds without a warning, and what is generated from the code is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from docs_document import ROOT
+
+
+@pytest.fixture
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "tools" / "generate_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "start.html").read_text().count("<h2") >= 5
+    pages = "".join(path.read_text() for path in (tmp_path / "site").glob("*.html"))
+    assert "https://cdn" not in pages, "readers need nobody but us"
+
+
+def test_a_page_that_nobody_links_is_found(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    (tmp_path / "docs" / "lonely.md").write_text("# Lonely\n[nowhere](nowhere.md)\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "lonely.md" in done.stderr
+    assert "nowhere.md" in done.stderr
+
+
+def test_what_is_generated_is_current(generator: ModuleType) -> None:
+    for name, page in generator.PAGES.items():
+        assert (ROOT / "docs" / name).read_text() == page(), f"docs/{name} is not current; run tools/docs"
+
+
+def test_a_new_transition_needs_a_reason(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = generator.State
+    legal = {**generator.LEGAL, states.SUSPENDED: frozenset({states.CATCHING_UP, states.LIVE})}
+    monkeypatch.setattr(generator, "LEGAL", legal)
+    with pytest.raises(SystemExit, match="LIVE"):
+        generator.diagram()
+
+
+def test_a_new_key_needs_a_description(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {**generator.config.SCHEMA, "log": {"address": str, "colour": str}}
+    monkeypatch.setattr(generator.config, "SCHEMA", schema)
+    with pytest.raises(KeyError, match="colour"):
+        generator.config_page()
