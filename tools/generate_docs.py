@@ -192,6 +192,8 @@ def config_page() -> str:
     for section, keys in config.SCHEMA.items():
         lines += [f"## [{section.replace('.*', '.NAME')}]", "", "| Key | Type | Default | |", "|---|---|---|---|"]
         for key, kind in keys.items():
+            if section != "limits" and (section, key) not in KEYS:
+                raise SystemExit(f"docs: [{section}] {key} is described nowhere; do it in KEYS")
             default, text = _limit(key) if section == "limits" else (_default(section, key), KEYS[section, key])
             lines.append(f"| `{key}` | {TYPES[kind]} | {default} | {text} |")
         lines.append("")
