@@ -79,6 +79,9 @@ async def test_a_target_that_is_down_at_the_start_catches_up_and_joins(house: Ho
     await house.delivered(last, "a")
     assert player.target("b").state == "SUSPENDED"
     assert player.target("b").index == -1
+    # A refused connection is known at once, over either transport, and told with the address.
+    await until(lambda: player.target("b").attempts >= 3, "the player tries again and again")
+    assert f"no connection to {late.address}" in player.target("b").error
     async with load(house):
         await late.up()
         await until(lambda: player.live("a", "b"), "b has joined under load")

@@ -64,11 +64,20 @@ def call_metadata(security: Security) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {security.token}"),) if security.token else ()
 
 
-async def wait_until_ready(channel: Any, address: Address, timeout: float) -> None:
-    """Raise TargetError if there is no connection within ``timeout`` seconds."""
+async def wait_until_ready(channel: Any, address: Address, timeout: float, *, patient: bool = True) -> None:
+    """Raise TargetError if there is no connection within ``timeout`` seconds.
+
+    Who is not patient hears of a refused connection at once, as over tcp://, instead of waiting for gRPC's own retries:
+    a player has its own, and tells its operator why.
+    """
     try:
         async with asyncio.timeout(timeout):
-            await channel.channel_ready()
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
+                    raise TargetError(f"no connection to {address}: nobody answers there, or TLS failed")
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
     except TimeoutError:
         raise TargetError(f"no connection to {address} within {timeout:g} s") from None
 
@@ -86,7 +95,7 @@ async def connect(address: Address, listener: Listener, security: Security, time
     """Open a channel and a stream on it."""
     channel = open_channel(address, security)
     try:
-        await wait_until_ready(channel, address, timeout)
+        await wait_until_ready(channel, address, timeout, patient=False)
         # Without serializers the stream carries bytes as they are.
         call = channel.stream_stream(PLAY)(metadata=call_metadata(security))
     except BaseException:
