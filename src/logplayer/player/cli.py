@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -64,19 +65,23 @@ def play(
         --target a=grpc://127.0.0.1:7201 --target b=tcp://127.0.0.1:7302
     """
     merged = merge(config_path, log_address, targets, secure)
+    wanted = replace(merged.file, group=group or merged.file.group, trims=merged.file.trims if trims is None else trims)
+    merged = replace(merged, file=wanted)
     where = status_address or merged.file.status
     parse_netloc(where)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if not in_process and merged.file.engine == "spark":
+        if trace:
+            raise UserError("--trace is written by a player in this process: add --in-process")
         _play_on_spark(merged, master, where, as_json)
         return
     config = PlayerConfig(
         targets=merged.targets,
         map=merged.map,
-        group=group or merged.file.group,
+        group=merged.file.group,
         limits=merged.file.limits,
         security=merged.security,
-        trims=merged.file.trims if trims is None else trims,
+        trims=merged.file.trims,
         tick_ms=merged.file.tick_ms,
         drain_ms_max=merged.file.drain_ms_max,
     )
