@@ -1,0 +1,166 @@
+"""The files in deploy/ parse, and every command in them is one that this version understands.
+
+There is no container engine and no cluster in the tests: that they run is not proved here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from logplayer import __version__, config
+from logplayer.cli import cli
+from logplayer.log.cluster import find_server
+from servers import missing
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+
+
+def understands(arguments: list[str]) -> None:
+    """Parse a command as the command line does, without running it; raises click's error if it is not understood."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="logplayer")
+    rest = list(arguments)
+    while isinstance(command, click.Group):
+        name = rest.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, f"logplayer has no {name!r}: {arguments}"
+        command = found
+    command.make_context(command.name, rest, parent=context)
+
+
+def test_a_wrong_command_is_found() -> None:
+    with pytest.raises(click.UsageError, match="--lissen"):
+        understands(["log", "serve", "--log", "file:///x", "--lissen", "127.0.0.1:1"])
+    with pytest.raises(click.MissingParameter):
+        understands(["log", "serve"])
+
+
+# --- systemd ---
+
+
+def unit_command(unit: Path) -> list[str]:
+    """The unit's command, with the examples of its comment in place of variables."""
+    text = unit.read_text()
+    examples = dict(re.findall(r"(?m)^#\s+([A-Z_]+)=(.*)$", text))
+    [line] = re.findall(r"(?m)^ExecStart=(.*)$", text)
+    line = re.sub(r"\$\{?([A-Z]+)\}?", lambda found: examples[found.group(1)], line)
+    return shlex.split(line.replace("%i", "shard1"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_start_what_there_is(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGPLAYER_LOG", "file:///var/lib/logplayer/wal")
+    program, *arguments = unit_command(unit)
+    assert program.endswith("/logplayer")
+    understands(arguments)
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        missing("systemd-analyze is not installed")
+    here = Path(sys.executable).parent / "logplayer"
+    for unit in UNITS:  # It wants the program to be there.
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/logplayer/bin/logplayer", str(here)))
+    units = [str(path) for path in sorted(tmp_path.iterdir())]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=120)
+    said = [line for line in done.stderr.splitlines() if "logplayer" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+# --- Containers ---
+
+
+def test_the_compose_file() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services, volumes = compose["services"], compose["volumes"]
+    ours = [name for name, service in services.items() if service["image"] == "logplayer"]
+    assert len(ours) == 4
+    for name in ours:
+        understands(services[name]["command"])
+    for service in services.values():
+        assert set(service.get("depends_on", [])) <= set(services)
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in volumes or (DEPLOY / source).exists(), volume
+    named = set(re.findall(r"(?:grpc|nats|tcp)://(\w+):|,(\w+):4222", json.dumps(services)))
+    assert {one or other for one, other in named} <= set(services), "an address names a service"
+
+
+def test_the_nats_configuration() -> None:
+    text = (DEPLOY / "nats" / "nats.conf").read_text()
+    assert "sync_interval: always" in text
+    command = [find_server(), "-c", str(DEPLOY / "nats" / "nats.conf"), "-t"]
+    done = subprocess.run(command, env={**os.environ, "NATS_NAME": "n1"}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_container_file() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(re.findall(r"dist/(\S+\.whl)", text)) == {f"logplayer-{__version__}-py3-none-any.whl"}
+    for extras in re.findall(r"\.whl\[([\w,-]+)\]", text):
+        assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    [spark] = re.findall(r"FROM apache/spark:([\d.]+)", text)
+    assert f"pyspark=={spark}" in project["optional-dependencies"]["spark"]
+    assert set(re.findall(r"(?m)^([A-Z]+) ", text)) <= {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENTRYPOINT", "CMD"}
+
+
+# --- Kubernetes ---
+
+
+def objects(manifest: Path) -> list[dict[str, Any]]:
+    return [item for item in yaml.safe_load_all(manifest.read_text()) if item]
+
+
+def containers(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_manifests(manifest: Path) -> None:
+    found = objects(manifest)
+    for item in found:
+        assert item["apiVersion"]
+        assert item["metadata"]["name"]
+        spec = item.get("spec", {})
+        if item["kind"] in ("Deployment", "StatefulSet"):
+            assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        for container in containers(item):
+            command = container.get("command", ["logplayer"]) + container.get("args", [])
+            assert command[0] == "logplayer"
+            understands(command[1:])
+            for probe in ("readinessProbe", "livenessProbe"):
+                for check in [container.get(probe, {}).get("exec", {}).get("command")]:
+                    if check:
+                        understands(check[1:])
+    labels = [item["spec"]["template"]["metadata"]["labels"] for item in found if "template" in item.get("spec", {})]
+    for item in found:
+        if item["kind"] == "Service":
+            assert item["spec"]["selector"] in labels, "a service selects pods of this file"
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_configurations_in_manifests(manifest: Path) -> None:
+    for item in objects(manifest):
+        text = item.get("data", {}).get("logplayer.toml")
+        if text:
+            read = config.read(tomllib.loads(text), manifest.name)
+            assert list(read.targets) == [f"shard-{number}" for number in range(4)]
+            assert read.security["insecure"] is True
