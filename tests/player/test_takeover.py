@@ -136,6 +136,30 @@ async def test_the_newest_decision_may_be_repeated_and_trimmed_while_it_is_read(
     assert set(head.control(MAP).members) == {"a", "b", "n1", "n2"}
 
 
+async def test_a_rival_may_trim_the_log_while_a_player_takes_over(house: House) -> None:
+    await house.targets("ab")
+    await house.append(3000, value=b"v" * 1000)
+    player = await house.play()
+    await house.delivered(await house.append(1))
+    await player.stop()
+    client = await house.client()
+    real = client.info
+
+    async def trimmed_at_once() -> object:
+        """What info() tells is no longer true when it is told."""
+        info = await real()
+        await house.file.trim(min(2500, info.control - 1))
+        return info
+
+    client.info = trimmed_at_once  # type: ignore[method-assign,assignment]
+    shell = Shell(client, house.config())
+    task = asyncio.create_task(shell.run())
+    await house.delivered(await house.append(100))
+    assert all(target.lag_seconds < 60 for target in shell.status().targets)
+    shell.request_stop()
+    assert await task == "stopped"
+
+
 async def test_a_decision_that_nobody_can_read_ends_the_player_loudly(house: House) -> None:
     await house.targets("ab")
     player = await house.play()

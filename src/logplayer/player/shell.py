@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
@@ -149,13 +150,14 @@ class Shell:
 
     async def _begin_progress(self, info: Info, start: int) -> None:
         """Learn enough of the log in front of the start to tell how far a target behind it lags."""
-        if info.last < info.first:
-            return
-        oldest = await chain.first_record(self.log, info.first, info.last)
-        newest = await chain.first_record(self.log, max(start, info.first), info.last)
-        share = (start - info.first + 1) / (info.last - info.first + 1)
-        began = Sample(start, newest.committed_at_us, round(info.bytes * share))
-        self._progress.begin(Sample(info.first - 1, oldest.committed_at_us, 0), began)
+        began = oldest = Sample(start, time.time_ns() // 1000, 0)
+        with contextlib.suppress(LogError):  # Somebody may trim it meanwhile; it is only for the status.
+            first = await chain.first_record(self.log, info.first, info.last)
+            newest = await chain.first_record(self.log, max(start, info.first), info.last)
+            share = (start - info.first + 1) / (info.last - info.first + 1)
+            began = Sample(start, newest.committed_at_us, round(info.bytes * share))
+            oldest = Sample(info.first - 1, first.committed_at_us, 0)
+        self._progress.begin(oldest, began)
 
     async def _close(self) -> None:
         for session in self._sessions.values():
