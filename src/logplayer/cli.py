@@ -107,15 +107,20 @@ def main() -> NoReturn:
         sys.exit(130)
     except KeyboardInterrupt:
         sys.exit(130)
-    except UserError as error:
-        click.echo(f"logplayer: {error}", err=True)
-        sys.exit(2)
     except LogPlayerError as error:
-        click.echo(f"logplayer: {error}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Or Python complains at exit.
+        _tell(str(error))
+        sys.exit(2 if isinstance(error, UserError) else 1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _tell(f"{os.fsdecode(error.filename)}: {error.strerror}; check the path and who may use it")
+        sys.exit(2)
     sys.exit(0)
+
+
+def _tell(text: str) -> None:
+    """One line on stderr, also if a library's own words in it had several."""
+    click.echo(f"logplayer: {' '.join(text.split())}", err=True)
 
 
 def _complain(error: click.ClickException) -> None:
@@ -123,7 +128,7 @@ def _complain(error: click.ClickException) -> None:
     context = error.ctx if isinstance(error, click.UsageError) else None
     help_ = f" (see '{context.command_path} --help')" if context else ""
     text = error.format_message().rstrip(".")
-    click.echo(f"logplayer: {text[:1].lower()}{text[1:]}{help_}", err=True)
+    _tell(f"{text[:1].lower()}{text[1:]}{help_}")
 
 
 if __name__ == "__main__":

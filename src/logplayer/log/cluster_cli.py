@@ -41,7 +41,13 @@ def cluster() -> None:
 
 @cluster.command()
 @_common
-@click.option("--port", type=click.IntRange(1024, 60000), default=DEFAULT_PORT, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 60000),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="The first server's; the next two follow.",
+)
 @click.option("--name", default="wal", show_default=True, help="The log's name in the address that is shown.")
 @click.option("--foreground", is_flag=True, help="Stay, and stop the servers at SIGTERM or Ctrl-C.")
 def up(directory: Path, as_json: bool, port: int, name: str, foreground: bool) -> None:

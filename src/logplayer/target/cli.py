@@ -41,7 +41,9 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--path", default="", help="Where the data is: a file (sqlite), a directory (rocksdb).")(
         command
     )
-    return click.option("--store", "kind", type=click.Choice(list(STORES)), required=True)(command)
+    return click.option("--store", "kind", type=click.Choice(list(STORES)), required=True, help="The kind of store.")(
+        command
+    )
 
 
 @click.group(cls=StoryGroup)
@@ -134,7 +136,7 @@ def tell_position(address: str, name: str, timeout: float, as_json: bool, **secu
 
 @target.command()
 @click.argument("address")
-@click.option("--index", required=True, type=click.IntRange(min=0))
+@click.option("--index", required=True, type=click.IntRange(min=0), help="The index to wait for.")
 @click.option("--id", "name", default="", help="The target's name, if several are at the address.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds.")
 @json_option

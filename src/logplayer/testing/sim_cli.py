@@ -20,7 +20,9 @@ from logplayer.testing.sim.simulation import Simulation
 @click.command()
 @click.argument("seed", type=click.IntRange(min=0), required=False)
 @click.option("--runs", type=click.IntRange(min=1), help="How many seeds to run, from SEED (or 1) on.")
-@click.option("--world", type=click.Choice(["small", "large"]), default="small", show_default=True)
+@click.option(
+    "--world", type=click.Choice(["small", "large"]), default="small", show_default=True, help="How much is in it."
+)
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.  [default: all cores]"
 )

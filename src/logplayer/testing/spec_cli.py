@@ -27,7 +27,7 @@ from logplayer.testing.tlc_models import Model, choose, load_models
 @click.option("--trace", "traces", is_flag=True, help="NAMEs are trace files: check them against the protocol.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each model or trace.")
 @click.option("--verbose", "-v", is_flag=True, help="Print what TLC says, counterexamples included.")
-@click.option("--jobs", type=click.IntRange(min=1), default=min(2, os.cpu_count() or 1), show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=min(2, os.cpu_count() or 1), help="Models at once.")
 @click.option(
     "--spec-dir", "directory", type=click.Path(file_okay=False, path_type=Path), help="Where the modules are."
 )
