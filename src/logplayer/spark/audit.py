@@ -27,7 +27,7 @@ from logplayer.spark import fold, loop
 from logplayer.spark.archive import open_archive
 from logplayer.spark.jobs import run_tasks
 from logplayer.spark.plan import Piece, plan
-from logplayer.spark.routes import Routes, load_routes
+from logplayer.spark.routes import Routes, Splitter, load_routes
 from logplayer.target.client import position
 from logplayer.target.stores import STORES, open_store
 from logplayer.wire.security import NONE, Security
@@ -284,10 +284,11 @@ def _explain(spark: SparkSession, log: str, routes: Routes, pieces: list[Piece],
 def _search(log: str, routes: Routes, target: str, wanted: Collection[int], piece: Piece) -> list[tuple[int, int]]:
     """In a task: the entries of the piece whose digest is one of those."""
     hits = []
+    split = Splitter(routes, (target,)).split
     for records in piece.records(log):
         for record in records:
             if record.kind == Kind.DATA:
-                for payload in routes.split(record.index, record.payload, (target,)).values():
+                for payload, _ in split(record.index, record.payload).values():
                     value = entry_digest(record.index, payload)
                     if value in wanted:
                         hits.append((record.index, value))

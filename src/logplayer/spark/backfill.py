@@ -33,7 +33,7 @@ from logplayer.spark.deliver import Destination, batched, play
 from logplayer.spark.jobs import run_tasks
 from logplayer.spark.load import load_sqlite
 from logplayer.spark.plan import Piece, plan
-from logplayer.spark.routes import Routes, load_routes
+from logplayer.spark.routes import Routes, Splitter, load_routes
 from logplayer.target.protocol import Change
 from logplayer.target.sqlite import SqliteTarget
 from logplayer.wire.security import NONE, Security
@@ -191,10 +191,11 @@ def _fill(log_id: str, through: int, security: Security, item: tuple[Fill, list[
 def spread_piece(job: fold.Job) -> list[fold.Folded]:
     """In a task: what each target gets of one piece, entry by entry, for a target that counts them itself."""
     parts: dict[str, tuple[list[int], list[bytes]]] = {name: ([], []) for name in job.through}
+    split = Splitter(job.routes, job.through).split
     for records in job.piece.records(job.log):
         for record in records:
             if record.kind == Kind.DATA:
-                for target, payload in job.routes.split(record.index, record.payload, job.through).items():
+                for target, (payload, _) in split(record.index, record.payload).items():
                     parts[target][0].append(record.index)
                     parts[target][1].append(payload)
     folded = []
@@ -259,11 +260,12 @@ def _deliver(run: _Run, fill: Fill, routes: Routes, pieces: Sequence[Piece], thr
     def messages() -> Iterator[Message]:
         nonlocal count
         count = 0
+        split = Splitter(routes, (fill.target,)).split
         for piece in pieces:
             for records in piece.records(run.log):
                 for record in records:
                     if record.kind == Kind.DATA:
-                        for payload in routes.split(record.index, record.payload, (fill.target,)).values():
+                        for payload, _ in split(record.index, record.payload).values():
                             count += 1
                             yield Message(record.index, payload)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from logplayer.log.protocol import Kind, Record
-from logplayer.spark.routes import Routes
+from logplayer.spark.routes import Routes, Splitter
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 ROWS = (
@@ -55,6 +55,7 @@ def raw_batch(records: Iterable[Record]) -> pa.RecordBatch:
 def row_batch(records: Iterable[Record], routes: Routes, targets: Collection[str] | None) -> pa.RecordBatch:
     """One row per mutation, in the log's order. ``targets``: only rows for these."""
     rows: list[tuple[Any, ...]] = []
+    owner_at = Splitter(routes, ()).owner_at
     for record in records:
         if record.kind != Kind.DATA:
             continue
@@ -62,7 +63,7 @@ def row_batch(records: Iterable[Record], routes: Routes, targets: Collection[str
             transaction = pb.Transaction.FromString(record.payload)
         except DecodeError:
             continue  # It is for nobody: players report it and pass over it, and raw=true shows it.
-        owner = routes.owner_at(record.index)
+        owner = owner_at(record.index)
         head = (record.index, record.producer, record.sequence, record.committed_at_us)
         for mutation in transaction.mutations:
             target = mutation.target or owner(mutation.key) or None

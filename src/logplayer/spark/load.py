@@ -49,9 +49,10 @@ def load_sqlite(path: str, target: str, parts: Sequence[fold.Folded], through: i
 
 
 def _rows(parts: Sequence[fold.Folded]) -> Iterator[tuple[bytes, bytes]]:
-    for key, _, value in fold.merge(parts):
-        if value is not None:
-            yield key, value
+    for keys, _, values in fold.merge_columns(parts):
+        for row in zip(keys, values, strict=True):
+            if row[1] is not None:
+                yield row  # type: ignore[misc]  # Its value is not None.
 
 
 def _require_empty(path: Path, target: str) -> None:

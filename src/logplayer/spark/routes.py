@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import ExplicitMap, HashMap, RangeMap, ShardMap
 from logplayer.core.route import Owner, owner_of
@@ -12,6 +15,7 @@ from logplayer.errors import ConfigError, Malformed
 from logplayer.log.protocol import Log
 from logplayer.player import control as chain
 from logplayer.wire.entries import split_transaction
+from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -33,20 +37,70 @@ class Routes:
         return owner_of(self.maps[nth][1])
 
     def split(self, index: int, payload: bytes, targets: Collection[str]) -> dict[str, bytes]:
-        """What each of ``targets`` gets of one entry. A payload that is no transaction is for nobody."""
+        """What each of ``targets`` gets of one entry. For many entries make one :class:`Splitter`."""
+        return {target: part for target, (part, _) in Splitter(self, targets).split(index, payload).items()}
+
+
+Changes = list[tuple[bytes, bytes | None]]  # Keys and values, None for a delete, in order.
+Share = tuple[bytes, Changes]  # What one target gets of an entry, encoded and decoded.
+
+
+class Splitter:
+    """Splits entries among some targets, many of them: what can be worked out once, is."""
+
+    def __init__(self, routes: Routes, targets: Collection[str]) -> None:
+        self._targets = frozenset(targets)
+        self._after = [after for after, _ in routes.maps]
+        self._owners = [owner_of(shard_map) for _, shard_map in routes.maps]
+        starts = {target: routes.starts.get(target, 0) for target in targets}
+        self._low, self._high = min(starts.values(), default=0), max(starts.values(), default=0)
+        self._starts = starts
+
+    def owner_at(self, index: int) -> Owner:
+        """The owner function in force at ``index``."""
+        return self._owners[bisect_left(self._after, index, lo=1) - 1]
+
+    def split(self, index: int, payload: bytes) -> dict[str, Share]:
+        """What each target gets of one entry. A payload that is no transaction is for nobody."""
+        if index > self._high:
+            return self._split(payload, self.owner_at(index), self._targets)
+        if self._low == self._high:
+            return self._split(payload, self.owner_at(self._low + 1), self._targets)
+        shares: dict[str, Share] = {}
+        for target, start in self._starts.items():
+            shares.update(self._split(payload, self.owner_at(max(index, start + 1)), {target}))
+        return shares
+
+    def _split(self, payload: bytes, owner: Owner, targets: Collection[str]) -> dict[str, Share]:
         try:
-            mutations = split_transaction(payload)
+            mutations = pb.Transaction.FromString(payload).mutations
+        except DecodeError:
+            return {}
+        if len(mutations) == 1:
+            [m] = mutations
+            name = m.target or owner(m.key)
+            return {name: (payload, [(m.key, m.value if m.op == pb.PUT else None)])} if name in targets else {}
+        names = [mutation.target or owner(mutation.key) for mutation in mutations]
+        if len(set(names)) == 1:
+            # The whole entry is for one target, so it is what the target gets: no need to cut it.
+            if names[0] not in targets:
+                return {}
+            return {names[0]: (payload, [(m.key, m.value if m.op == pb.PUT else None) for m in mutations])}
+        return self._cut(payload, mutations, names, targets)
+
+    @staticmethod
+    def _cut(payload: bytes, mutations: Any, names: list[str], targets: Collection[str]) -> dict[str, Share]:
+        try:
+            pieces = split_transaction(payload)
         except Malformed:
             return {}
-        parts: dict[str, list[bytes]] = {}
-        owners: dict[int, Owner] = {}
-        for target in targets:
-            position = max(index, self.starts.get(target, 0) + 1) if index <= self.starts.get(target, 0) else index
-            owner = owners.get(position) or owners.setdefault(position, self.owner_at(position))
-            pieces = [encoded for key, encoded, explicit in mutations if (explicit or owner(key)) == target]
-            if pieces:
-                parts[target] = pieces
-        return {target: b"".join(pieces) for target, pieces in parts.items()}
+        cut: dict[str, tuple[list[bytes], list[tuple[bytes, bytes | None]]]] = {}
+        for name, piece, m in zip(names, pieces, mutations, strict=True):
+            if name in targets:
+                encoded, changes = cut.setdefault(name, ([], []))
+                encoded.append(piece.encoded)
+                changes.append((m.key, m.value if m.op == pb.PUT else None))
+        return {name: (b"".join(encoded), changes) for name, (encoded, changes) in cut.items()}
 
 
 async def load_routes(log: Log, first_map: ShardMap | None = None) -> Routes:
