@@ -181,13 +181,14 @@ def micro_batch(spark: Any, log: str, targets: dict[str, str], folder: str) -> A
 WAYS: dict[str, Way] = {"in-process": in_process, "resident": resident, "lease": lease, "micro-batch": micro_batch}
 
 
-def measure_delay(spark: Any, count: int, rate: float, rounds: int) -> dict[str, Any]:
+def measure_delay(spark: Any, ways: list[str], count: int, rate: float, rounds: int) -> dict[str, Any]:
     pipe, theirs = mp.Pipe()
     targets_process = mp.get_context("spawn").Process(target=run_targets, args=(theirs,))
     targets_process.start()
-    delays: dict[str, list[float]] = {name: [] for name in WAYS}
+    delays: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, way in WAYS.items():
+        for name in ways:
+            way = WAYS[name]
             with tempfile.TemporaryDirectory() as folder, log_server(f"{folder}/wal") as log:
                 pipe.send("new")
                 targets = pipe.recv()
@@ -319,16 +320,15 @@ def measure_backfill(spark: Any, folder: str, rounds: int) -> dict[str, Any]:
 
 
 def _rows_of(log: str, entries: int) -> list[tuple[bytes, bytes]]:
-    batches = loop.read_range(log, 1, entries)
-    return [
-        (m.key, m.value) for batch in batches for r in batch for m in pb.Transaction.FromString(r.payload).mutations
-    ]
+    records = (record for batch in loop.read_range(log, 1, entries) for record in batch)
+    return [(m.key, m.value) for record in records for m in pb.Transaction.FromString(record.payload).mutations]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="delay,read,archive,backfill")
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -345,7 +345,7 @@ def main() -> None:
         if "backfill" in wanted:
             results["backfill"] = measure_backfill(spark, folder, chosen.rounds)
         if "delay" in wanted:
-            results["delay"] = measure_delay(spark, chosen.count, chosen.rate, chosen.rounds)
+            results["delay"] = measure_delay(spark, chosen.ways.split(","), chosen.count, chosen.rate, chosen.rounds)
     spark.stop()
     if chosen.json:
         print(json.dumps(results))
