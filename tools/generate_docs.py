@@ -85,7 +85,7 @@ PLAYER_FIELDS = {
     "log_last": "The newest index of the log that it has seen.",
     "consistent_cut": "The smallest index over all targets: everything up to it is on all of them.",
     "entries_per_second": "How fast the main stream moves, over the last few seconds.",
-    "unroutable": "Entries that are for nobody: no map and no explicit target owns their keys. Should be 0.",
+    "unroutable": "Entries whose payload is no transaction, so that they are for nobody. Should be 0.",
     "state": "`playing`; `stopping` while it drains; `stopped`.",
     "targets": "One object per target, below.",
 }

@@ -53,6 +53,7 @@ def holds(verdict: ShardVerdict, total: int = 600) -> bool:
         total_after=verdict.total,
         faults=0,
         delay_ms={},
+        calm_delay_ms={},
         shards=[verdict],
     ).holds
 

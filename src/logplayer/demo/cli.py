@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from logplayer.demo.processes import FORK_SETTING, Family
 from logplayer.demo.run import Demo, Plan, Verdict
 from logplayer.demo.screen import Screen
 from logplayer.demo.world import World
-from logplayer.errors import LogPlayerError, UserError
+from logplayer.errors import UserError
 
 
 @click.command()
@@ -28,7 +29,7 @@ from logplayer.errors import LogPlayerError, UserError
     "--size", type=click.IntRange(0, 100_000), default=200, show_default=True, help="Bytes of padding per row."
 )
 @click.option("--faults/--no-faults", default=True, help="Kill and freeze things while money moves.")
-@click.option("--seconds", type=click.FloatRange(1, 600), default=25, show_default=True, help="How long money moves.")
+@click.option("--seconds", type=click.FloatRange(1, 600), default=20, show_default=True, help="How long money moves.")
 @click.option(
     "--log", "log_kind", type=click.Choice(["file", "nats"]), default="file", show_default=True, help="The log."
 )
@@ -107,8 +108,12 @@ def _report(verdict: Verdict, keep: Path | None, as_json: bool) -> None:
         ("money before", verdict.total_before),
         ("money after", verdict.total_after),
         ("faults", verdict.faults),
-        ("append to applied, ms", "  ".join(f"{k} {v}" for k, v in verdict.delay_ms.items())),
+        ("append to applied, ms", _delays(verdict.calm_delay_ms or verdict.delay_ms)),
     ]
+    if verdict.faults:
+        rows.append(("while things broke, ms", _delays(verdict.delay_ms)))
+    if verdict.audit != "not run":
+        rows.append(("Spark's audit", verdict.audit))
     for name, value in rows:
         click.echo(f"  {name:24}{value}")
     if keep is not None:
@@ -116,6 +121,10 @@ def _report(verdict: Verdict, keep: Path | None, as_json: bool) -> None:
     click.echo("PROVED: every transfer reached its shards exactly once, in order" if verdict.holds else "NOT PROVED")
     if as_json:
         click.echo(json.dumps(asdict(verdict)))
+
+
+def _delays(named: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in named.items())
 
 
 def _folder(keep: Path | None) -> Path:
@@ -131,9 +140,5 @@ def _folder(keep: Path | None) -> Path:
 
 
 def _require_spark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise LogPlayerError(
-            "Spark is not installed: pip install 'logplayer[spark]', or run the demo with --engine in-process"
-        ) from None
+    if importlib.util.find_spec("pyspark") is None:
+        raise UserError("Spark is not installed: pip install 'logplayer[spark]', or run with --engine in-process")

@@ -23,7 +23,7 @@ class Watcher:
         self._link: Link | None = None
         self._ready = False
         self._waiting: deque[tuple[int, float]] = deque()
-        self.samples: list[float] = []
+        self.samples: list[tuple[float, float]] = []  # When it was asked, and how many milliseconds it took.
 
     async def ask(self, index: int) -> None:
         """Note how long the shard takes from now to reach ``index``; skipped while it is away or busy answering."""
@@ -42,7 +42,8 @@ class Watcher:
         answer = codec.decode_to_player(data)
         now = time.perf_counter()
         while isinstance(answer, Position) and self._waiting and self._waiting[0][0] <= answer.index:
-            self.samples.append((now - self._waiting.popleft()[1]) * 1000)
+            asked = self._waiting.popleft()[1]
+            self.samples.append((asked, (now - asked) * 1000))
 
     def writable(self) -> None:
         self._ready = True

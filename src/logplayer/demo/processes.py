@@ -67,6 +67,15 @@ class Child:
             time.sleep(0.05)
         raise LogPlayerError(f"{self.name} was not ready within {START_SECONDS_MAX:.0f} s; see {self.output}")
 
+    def wait_for_end(self, seconds: float = 180.0) -> int:
+        """Its exit code; one that takes longer is ended."""
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return 1
+
     def signal(self, number: int) -> None:
         """Send a signal to this process alone."""
         if self.running and self._process is not None:

@@ -93,6 +93,16 @@ class World:
         self.player.start()
         return True
 
+    def audit(self) -> tuple[bool, str]:
+        """``logplayer audit`` over all shards, once the player has ended; whether all is right, and what it says."""
+        if self.player is not None:
+            self.player.stop()
+        stores = [word for name in self.shards for word in ("--store", f"{name}=sqlite:{self.path(name)}")]
+        auditor = self.family.add("audit", "audit", "--log", self.log, *stores)
+        code = auditor.wait_for_end()
+        said = auditor.output.read_text(errors="replace").splitlines()
+        return code == 0, "\n".join(line for line in said if line.startswith(("shard", "  ", "logplayer:")))
+
     # --- What is done to them ---
 
     async def kill_shard(self, name: str, say: Say) -> None:

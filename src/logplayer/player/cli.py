@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import logging
 import signal
@@ -25,6 +26,7 @@ from logplayer.target.cli import run_loop, trace_to
 from logplayer.voice import json_option
 from logplayer.wire.address import parse_netloc
 from logplayer.wire.options import security_from, security_options
+from logplayer.wire.security import NONE
 
 
 @click.command()
@@ -93,17 +95,15 @@ def play(
 
 
 def _play_on_spark(merged: Merged, master: str, where: str, as_json: bool) -> None:
-    try:
-        from logplayer.spark.resident import play_resident
-    except ImportError as error:
-        raise UserError(
-            f"Spark is not installed ({error.name}): pip install 'logplayer[spark]', or play with --in-process"
-        ) from None
+    if importlib.util.find_spec("pyspark") is None:
+        raise UserError("Spark is not installed: pip install 'logplayer[spark]', or play with --in-process")
+    from logplayer.spark.resident import play_resident
+
     play_resident(merged, master=master or merged.file.master, status=where, as_json=as_json)
 
 
 async def _play(log_address: str, config: PlayerConfig, listen: str, sink: Sink | None, as_json: bool) -> str:
-    log = await open_log(log_address)
+    log = await open_log(log_address, security=config.security if config.security != NONE else None)
     shell = Shell(log, config, sink)
     server = StatusServer(lambda question: _answer(shell, question), config.security)
     try:

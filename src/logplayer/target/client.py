@@ -14,7 +14,7 @@ from logplayer.wire import address as addresses
 from logplayer.wire import codec, grpc_link, transport
 from logplayer.wire.address import Address
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
-from logplayer.wire.security import NONE, Security, require_protection
+from logplayer.wire.security import NONE, Security, call_metadata, require_protection
 
 
 async def position(address: str, target: str = "", *, timeout: float = 10.0, security: Security = NONE) -> Position:
@@ -51,14 +51,15 @@ async def _ask(address: str, ask: codec.AskPosition, timeout: float, security: S
             return await call(parsed, ask, timeout, security)
     except TimeoutError:
         what = f"reach index {ask.at_least}" if ask.at_least else "answer"
-        raise TargetError(f"the target at {address} did not {what} within {timeout:g} s") from None
+        why = "is it served there, and does a player feed it?"
+        raise TargetError(f"the target at {address} did not {what} within {timeout:g} s; {why}") from None
 
 
 async def _ask_grpc(address: Address, ask: codec.AskPosition, timeout: float, security: Security) -> Position:
     channel = grpc_link.open_channel(address, security)
     try:
         await grpc_link.wait_until_ready(channel, address, timeout)
-        metadata = grpc_link.call_metadata(security)
+        metadata = call_metadata(security)
         if ask.at_least:
             method, request = "WaitFor", pb.WaitForRequest(target=ask.target, index=ask.at_least).SerializeToString()
         else:

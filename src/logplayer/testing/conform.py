@@ -212,7 +212,8 @@ async def conform(
         raise UserError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(RULES)}")
     stood = await client.position(address, target, security=security)
     if stood.log_id not in ("", LOG_ID):
-        raise UserError(f"the target at {address} holds data of log {stood.log_id!r}; the kit would write into it")
+        held = f"the target at {address} holds data of log {stood.log_id!r}"
+        raise UserError(f"{held}; the kit would write into it, so start it on an empty store")
     kit = Kit(address, target, security, restart, dump, session=stood.session)
     kit.next_epoch()
     verdicts = []
