@@ -17,7 +17,7 @@ from logplayer.log.client import LogClient
 from logplayer.log.server import LogServer
 from logplayer.player.shell import Shell
 from logplayer.player.status_server import StatusServer, ask
-from logplayer.wire.security import Security, channel_credentials, server_credentials
+from logplayer.wire.security import Security
 from servers import missing
 
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -145,13 +145,13 @@ async def test_the_log_server_over_mutual_tls_feeds_a_player(house: House, autho
     cert, key = authority.issue("server")
     my_cert, my_key = authority.issue("player")
     both = Security(ca=authority.ca, cert=cert, key=key)
-    server = LogServer(house.file, credentials=server_credentials(both))
+    server = LogServer(house.file, both)
     where = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
-    mine = channel_credentials(Security(ca=authority.ca, cert=my_cert, key=my_key))
+    mine = Security(ca=authority.ca, cert=my_cert, key=my_key)
     await house.targets("ab")
     with pytest.raises(LogUnavailable):
         await LogClient.open(where)
-    client = await LogClient.open(where, credentials=mine)
+    client = await LogClient.open(where, security=mine)
     shell = Shell(client, house.config())
     task = asyncio.create_task(shell.run())
     await house.delivered(await house.append(200))

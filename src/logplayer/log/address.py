@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from logplayer.errors import AddressError
 from logplayer.log.protocol import Log
+from logplayer.wire.security import Security, from_environment
 
 EXAMPLES = {
     "file": "file:///var/lib/wal",
@@ -67,8 +68,13 @@ def _host(address: str, host: str, scheme: str) -> str:
     return match[0]
 
 
-async def open_log(address: str, *, readonly: bool = False, segment_bytes: int | None = None) -> Log:
-    """Open the log at ``address``. For a file log, ``readonly`` takes no lock and makes nothing."""
+async def open_log(
+    address: str, *, readonly: bool = False, segment_bytes: int | None = None, security: Security | None = None
+) -> Log:
+    """Open the log at ``address``. For a file log, ``readonly`` takes no lock and makes nothing.
+
+    Without ``security`` the connection to a log server is protected as the environment says.
+    """
     parsed = parse(address)
     if parsed.scheme == "file":
         from logplayer.log.file import FileLog
@@ -78,7 +84,7 @@ async def open_log(address: str, *, readonly: bool = False, segment_bytes: int |
     if parsed.scheme == "grpc":
         from logplayer.log.client import LogClient
 
-        return await LogClient.open(parsed.hosts[0])
+        return await LogClient.open(parsed.hosts[0], security=security or from_environment())
     try:
         import nats  # noqa: F401
     except ImportError:

@@ -20,6 +20,8 @@ from logplayer.log.address import open_log, parse
 from logplayer.log.protocol import Log
 from logplayer.log.text import record_to_dict, record_to_text
 from logplayer.voice import StoryGroup, json_option
+from logplayer.wire.options import security_from, security_options
+from logplayer.wire.security import NONE, Security
 
 Body = Callable[..., Coroutine[Any, Any, int | None]]
 
@@ -27,13 +29,16 @@ Body = Callable[..., Coroutine[Any, Any, int | None]]
 def _verb(body: Body) -> Callable[..., None]:
     """Options that every verb has, an event loop, and a quiet end when the reader of our output went away."""
 
+    @security_options(server=body.__name__ == "serve")
     @click.option("--log", "address", required=True, envvar="LOGPLAYER_LOG", help="file:///path, grpc://… or nats://…")
     @json_option
     @wraps(body)
     def run(**options: Any) -> None:
         parse(options["address"])
+        secure = {key: options.pop(key) for key in ("tls_ca", "tls_cert", "tls_key", "token_file", "insecure")}
+        security = security_from(**secure)
         try:
-            code = uvloop.run(body(**options))
+            code = uvloop.run(body(security=None if security == NONE else security, **options))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Or Python complains at exit.
             code = 0
@@ -56,7 +61,7 @@ def log() -> None:
 @log.command()
 @click.option("--listen", default="127.0.0.1:7100", show_default=True, help="host:port; port 0 takes a free one.")
 @_verb
-async def serve(address: str, as_json: bool, listen: str) -> None:
+async def serve(address: str, security: Security | None, as_json: bool, listen: str) -> None:
     """Share a log with other processes and languages over gRPC, until SIGTERM or Ctrl-C.
 
     \b
@@ -72,7 +77,7 @@ async def serve(address: str, as_json: bool, listen: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     opened = await open_log(address)
     try:
-        server = LogServer(opened)
+        server = LogServer(opened, security or NONE)
         bound = await server.start(host, int(port))
         info = await opened.info()
         said = {"address": f"grpc://{host}:{bound}", "log": address, "log_id": info.log_id, "pid": os.getpid()}
@@ -87,7 +92,7 @@ async def serve(address: str, as_json: bool, listen: str) -> None:
 
 @log.command()
 @_verb
-async def append(address: str, as_json: bool) -> None:
+async def append(address: str, security: Security | None, as_json: bool) -> None:
     """Append one transaction per line of stdin, as JSON.
 
     A line may name a "producer" and a "sequence"; then the same line, sent again, is not appended again.
@@ -97,7 +102,7 @@ async def append(address: str, as_json: bool) -> None:
     """
     from logplayer.log.append_lines import append_lines
 
-    opened = await open_log(address)
+    opened = await open_log(address, security=security)
     try:
         await append_lines(opened, as_json)
     finally:
@@ -114,13 +119,13 @@ def _range_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @log.command()
 @_range_options
 @_verb
-async def tail(address: str, as_json: bool, first: int | None, count: int | None) -> None:
+async def tail(address: str, security: Security | None, as_json: bool, first: int | None, count: int | None) -> None:
     """Show new entries as they come, until Ctrl-C.
 
     \b
     logplayer log tail --log grpc://127.0.0.1:7100 --json
     """
-    opened = await open_log(address, readonly=True)
+    opened = await open_log(address, readonly=True, security=security)
     try:
         start = first if first is not None else (await opened.info()).last + 1
         await _show(opened, start, None, count, as_json)
@@ -132,13 +137,15 @@ async def tail(address: str, as_json: bool, first: int | None, count: int | None
 @_range_options
 @click.option("--to", "last", type=int, help="The last index; by default the newest.")
 @_verb
-async def dump(address: str, as_json: bool, first: int | None, last: int | None, count: int | None) -> None:
+async def dump(
+    address: str, security: Security | None, as_json: bool, first: int | None, last: int | None, count: int | None
+) -> None:
     """Show the entries that are there.
 
     \b
     logplayer log dump --log file:///tmp/wal --from 100 --count 10
     """
-    opened = await open_log(address, readonly=True)
+    opened = await open_log(address, readonly=True, security=security)
     try:
         info = await opened.info()
         start, end = info.first if first is None else first, info.last if last is None else min(last, info.last)
@@ -160,13 +167,13 @@ async def _show(opened: Log, first: int, last: int | None, count: int | None, as
 
 @log.command()
 @_verb
-async def info(address: str, as_json: bool) -> None:
+async def info(address: str, security: Security | None, as_json: bool) -> None:
     """Show where the log stands: its id, the first and the last index, the newest control record.
 
     \b
     logplayer log info --log file:///tmp/wal --json
     """
-    opened = await open_log(address, readonly=True)
+    opened = await open_log(address, readonly=True, security=security)
     try:
         facts = (await opened.info())._asdict()
     finally:
@@ -177,13 +184,13 @@ async def info(address: str, as_json: bool) -> None:
 @log.command()
 @click.option("--up-to", type=int, required=True, help="The last index to forget (inclusive).")
 @_verb
-async def trim(address: str, as_json: bool, up_to: int) -> None:
+async def trim(address: str, security: Security | None, as_json: bool, up_to: int) -> None:
     """Forget entries up to and including an index. It asks no target whether it needs them; a player with --trims does.
 
     \b
     logplayer log trim --log file:///tmp/wal --up-to 1000
     """
-    opened = await open_log(address)
+    opened = await open_log(address, security=security)
     try:
         await opened.trim(up_to)
         facts = await opened.info()
@@ -194,13 +201,13 @@ async def trim(address: str, as_json: bool, up_to: int) -> None:
 
 @log.command()
 @_verb
-async def verify(address: str, as_json: bool) -> int:
+async def verify(address: str, security: Security | None, as_json: bool) -> int:
     """Check every entry's checksum and that none is missing; exit code 1 if one is damaged.
 
     \b
     logplayer log verify --log file:///tmp/wal
     """
-    opened = await open_log(address, readonly=True)
+    opened = await open_log(address, readonly=True, security=security)
     started, checked, payload_bytes = time.monotonic(), 0, 0
     damaged: list[int] = []
     try:

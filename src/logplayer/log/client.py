@@ -20,7 +20,9 @@ from logplayer.log.frame import decode_reply, last_index
 from logplayer.log.protocol import Info, NewEntry, Record, check_group, check_range
 from logplayer.log.server import SERVICE
 from logplayer.log.status import COMMON_OPTIONS, ServerUnreachable, from_status
+from logplayer.wire.address import parse_netloc
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
+from logplayer.wire.security import NONE, Security, call_metadata, channel_credentials, require_protection
 
 T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024
@@ -35,10 +37,12 @@ _OPTIONS = [
 class LogClient:
     """A connection to a log server. Made by ``LogClient.open``; one instance belongs to one event loop."""
 
-    def __init__(self, where: str, credentials: grpc.ChannelCredentials | None, patience_seconds: float) -> None:
+    def __init__(self, where: str, security: Security, patience_seconds: float) -> None:
         self._where = where
         self._patience = patience_seconds
         self._log_id = ""
+        self._metadata = call_metadata(security)
+        credentials = channel_credentials(security)
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(where, options=_OPTIONS)
         else:
@@ -46,28 +50,31 @@ class LogClient:
         self._append = self._unary("Append", pb.AppendReply)
         self._info = self._unary("Info", pb.InfoReply)
         self._trim = self._unary("Trim", pb.InfoReply)
-        self._read: Any = self._channel.unary_stream(
+        read: Any = self._channel.unary_stream(
             f"/{SERVICE}/Read", pb.ReadRequest.SerializeToString, response_deserializer=None
         )
+        self._read = partial(read, metadata=self._metadata)
         self._closed = False
 
     def _unary(self, method: str, reply: Any) -> Any:
         # The request's class serializes itself; the stubs' types do not know that.
-        return self._channel.unary_unary(
+        call: Any = self._channel.unary_unary(
             f"/{SERVICE}/{method}", lambda request: request.SerializeToString(), reply.FromString
         )
+        return partial(call, metadata=self._metadata)
 
     @classmethod
     async def open(
         cls,
         where: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        security: Security = NONE,
         patience_seconds: float = 15.0,
         open_seconds: float = OPEN_SECONDS,
     ) -> LogClient:
         """Connect to ``host:port``; a server that is not there after ``open_seconds`` is said."""
-        client = cls(where, credentials, patience_seconds)
+        require_protection(security, parse_netloc(where)[0], server=False)
+        client = cls(where, security, patience_seconds)
         try:
             ask = partial(client._info, pb.InfoRequest(), timeout=10)
             client._log_id = (await client._patiently(ask, open_seconds)).log_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any, Protocol, runtime_checkable
 
 import grpc
@@ -18,6 +18,7 @@ from logplayer.log.frame import encode_frame
 from logplayer.log.protocol import BadRequest, Info, Kind, Log, NewEntry
 from logplayer.log.status import COMMON_OPTIONS, to_status
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
+from logplayer.wire.security import NONE, Security, require_protection, server_credentials
 
 SERVICE = "logplayer.v1.Log"
 _OPTIONS: list[tuple[str, int]] = [
@@ -37,31 +38,26 @@ class ReadsFrames(Protocol):
 
 
 class LogServer:
-    """Serves one log, which it does not close. ``start`` returns the port; ``credentials`` makes it TLS."""
+    """Serves one log, which it does not close. ``start`` returns the port; ``security`` says who may come."""
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        credentials: grpc.ServerCredentials | None = None,
-        interceptors: Sequence[Any] = (),
-    ) -> None:
+    def __init__(self, log: Log, security: Security = NONE) -> None:
         self._log = log
-        self._credentials = credentials
-        self._interceptors = interceptors
+        self._security = security
         self._server: Any = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; port 0 takes a free one. A port in use is the user's to solve."""
+        require_protection(self._security, host, server=True)
+        credentials = server_credentials(self._security)
         _require_free(host, port)
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=self._interceptors)
+        self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((self._handlers(),))
         where = f"{host}:{port}"
         try:
-            if self._credentials is None:
+            if credentials is None:
                 bound = self._server.add_insecure_port(where)
             else:
-                bound = self._server.add_secure_port(where, self._credentials)
+                bound = self._server.add_secure_port(where, credentials)
         except RuntimeError:
             bound = 0
         if not bound:
@@ -92,7 +88,14 @@ class LogServer:
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
+    async def _admit(self, context: Any) -> None:
+        """End a call that does not show the token."""
+        shown = dict(context.invocation_metadata() or ()).get("authorization", "")
+        if not self._security.permits(str(shown).removeprefix("Bearer ")):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
+
     async def _append(self, request: pb.AppendRequest, context: Any) -> Any:
+        await self._admit(context)
         try:
             if any(int(m.kind) not in (0, 1) for m in request.entries):
                 raise BadRequest("an entry's kind must be DATA or CONTROL")
@@ -102,6 +105,7 @@ class LogServer:
             return await _abort(context, error)
 
     async def _read(self, request: pb.ReadRequest, context: Any) -> None:
+        await self._admit(context)
         frames = frames_of(self._log, request.first, request.last or None)
         try:
             async for data in frames:
@@ -112,12 +116,14 @@ class LogServer:
             await frames.aclose()  # type: ignore[attr-defined]  # Ends the log's own reader at once.
 
     async def _info(self, request: pb.InfoRequest, context: Any) -> Any:
+        await self._admit(context)
         try:
             return _reply(await self._log.info())
         except LogError as error:
             return await _abort(context, error)
 
     async def _trim(self, request: pb.TrimRequest, context: Any) -> Any:
+        await self._admit(context)
         try:
             await self._log.trim(request.up_to)
             return _reply(await self._log.info())

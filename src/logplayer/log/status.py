@@ -42,6 +42,10 @@ class ServerUnreachable(e.LogUnavailable):
     """The connection to the log server failed: worth another try, which the client makes by itself."""
 
 
+class NotAdmitted(e.LogError, e.UserError):
+    """The log server wants another token."""
+
+
 def to_status(error: e.LogError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
     """(code, details, trailing metadata) of an error."""
     kind = next(kind for kind in type(error).__mro__ if kind in _CODES)
@@ -58,6 +62,8 @@ def from_status(error: grpc.aio.AioRpcError, where: str) -> e.LogError:
     if kind is None:
         if error.code() in _TRANSPORT:
             return ServerUnreachable(f"the log server at {where} cannot be reached ({details}); is it running?")
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            return NotAdmitted(f"the log server at {where} refused the token: {details}; give --token-file")
         return e.LogError(f"the log server at {where} failed: {error.code().name} {details}")
     if issubclass(kind, e.Trimmed | e.CorruptEntry):
         return kind(details, int(str(trailing.get(VALUE_KEY, "0"))))

@@ -6,17 +6,16 @@ The group itself, and what needs no log, stand in ``logplayer.target.cli``.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from logplayer.core.entry import Quarantined, Record, ShardMap, TargetAdded, TargetRemoved
+from logplayer.core.entry import Quarantined, Record, TargetAdded, TargetRemoved
 from logplayer.core.membership import Control
 from logplayer.errors import ConfigError
 from logplayer.log.address import open_log
 from logplayer.player import control as chain
-from logplayer.player.options import common_options, merge, player_option
+from logplayer.player.options import Merged, common_options, merge, player_option
 from logplayer.player.status_server import ask
 from logplayer.target.cli import run_loop, target
 from logplayer.voice import json_option
@@ -24,12 +23,12 @@ from logplayer.wire.address import parse as parse_target
 from logplayer.wire.options import security_from, security_options
 
 
-async def decide(log_address: str, record: Record, first_map: ShardMap, seats: Sequence[tuple[str, str]] = ()) -> int:
+async def decide(merged: Merged, record: Record) -> int:
     """Append a decision to the log; returns its index, from which on every player follows it."""
-    log = await open_log(log_address)
+    log = await open_log(merged.log, security=merged.log_security)
     try:
-        _check(record, (await chain.load(log)).control(first_map))
-        index, _ = await chain.append(log, record, first_map, tuple(seats))
+        _check(record, (await chain.load(log)).control(merged.map))
+        index, _ = await chain.append(log, record, merged.map, tuple(merged.targets.items()))
         return index
     finally:
         await log.close()
@@ -49,16 +48,19 @@ def _check(record: Record, control: Control) -> None:
 @click.argument("address")
 @click.option("--at", type=click.IntRange(min=0), help="The index its content begins behind; default: this record's.")
 @json_option
-def add(config_path: str | None, log_address: str, name: str, address: str, at: int | None, as_json: bool) -> None:
+@security_options(server=False)
+def add(
+    config_path: str | None, log_address: str, name: str, address: str, at: int | None, as_json: bool, **secure: Any
+) -> None:
     """Make NAME at ADDRESS a member. Players connect to it once they read the record.
 
     \b
     logplayer target add shard5 grpc://127.0.0.1:7205 --at 0
     """
     parse_target(address)
-    merged = merge(config_path, log_address)
+    merged = merge(config_path, log_address, secure=secure)
     record = TargetAdded(name, at, address)
-    index = run_loop(decide(merged.log, record, merged.map, tuple(merged.targets.items())))
+    index = run_loop(decide(merged, record))
     begins = index if at is None else at
     _tell(
         as_json,
@@ -71,14 +73,15 @@ def add(config_path: str | None, log_address: str, name: str, address: str, at: 
 @common_options
 @click.argument("name")
 @json_option
-def remove(config_path: str | None, log_address: str, name: str, as_json: bool) -> None:
+@security_options(server=False)
+def remove(config_path: str | None, log_address: str, name: str, as_json: bool, **secure: Any) -> None:
     """Remove the member NAME. What it has not applied by then it will not get; it no longer holds the trim point.
 
     \b
     logplayer target remove shard5 --log grpc://127.0.0.1:7100
     """
-    merged = merge(config_path, log_address)
-    index = run_loop(decide(merged.log, TargetRemoved(name), merged.map, tuple(merged.targets.items())))
+    merged = merge(config_path, log_address, secure=secure)
+    index = run_loop(decide(merged, TargetRemoved(name)))
     _tell(as_json, {"index": index}, f"{name} is no member from index {index} on")
 
 
@@ -88,36 +91,40 @@ def remove(config_path: str | None, log_address: str, name: str, as_json: bool) 
 @click.option("--index", required=True, type=click.IntRange(min=1), help="The poisoned entry.")
 @click.option("--reason", default="", help="For whoever reads the log later.")
 @json_option
-def quarantine(config_path: str | None, log_address: str, name: str, index: int, reason: str, as_json: bool) -> None:
+@security_options(server=False)
+def quarantine(
+    config_path: str | None, log_address: str, name: str, index: int, reason: str, as_json: bool, **secure: Any
+) -> None:
     """Move NAME past the poisoned entry INDEX, which it keeps in its quarantine.
 
     \b
     logplayer target quarantine shard2 --index 4711 --reason "no such column"
     """
-    merged = merge(config_path, log_address)
-    decided = run_loop(decide(merged.log, Quarantined(name, index, reason), merged.map, tuple(merged.targets.items())))
+    merged = merge(config_path, log_address, secure=secure)
+    decided = run_loop(decide(merged, Quarantined(name, index, reason)))
     _tell(as_json, {"index": decided}, f"{name} puts entry {index} aside and goes on")
 
 
 @click.command("list")
 @common_options
 @json_option
-def list_members(config_path: str | None, log_address: str, as_json: bool) -> None:
+@security_options(server=False)
+def list_members(config_path: str | None, log_address: str, as_json: bool, **secure: Any) -> None:
     """List the members, as the log's records have decided.
 
     \b
     logplayer target list --log grpc://127.0.0.1:7100 --json
     """
-    merged = merge(config_path, log_address)
-    control = run_loop(_members(merged.log, merged.map, tuple(merged.targets)))
+    merged = merge(config_path, log_address, secure=secure)
+    control = run_loop(_members(merged))
     rows = [{"target": m.target, "at": m.at, "address": m.address} for m in control.members.values()]
     _tell(as_json, {"members": rows}, "\n".join(f"{r['target']:20} from {r['at']:<10} {r['address']}" for r in rows))
 
 
-async def _members(log_address: str, first_map: ShardMap, names: tuple[str, ...]) -> Control:
-    log = await open_log(log_address, readonly=True)
+async def _members(merged: Merged) -> Control:
+    log = await open_log(merged.log, readonly=True, security=merged.log_security)
     try:
-        return (await chain.load(log)).control(first_map, names)
+        return (await chain.load(log)).control(merged.map, tuple(merged.targets))
     finally:
         await log.close()
 

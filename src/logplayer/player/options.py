@@ -14,7 +14,7 @@ from logplayer.errors import ConfigError, UserError
 from logplayer.log.address import parse as parse_log
 from logplayer.wire.address import parse as parse_target
 from logplayer.wire.options import security_from
-from logplayer.wire.security import Security
+from logplayer.wire.security import NONE, Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Merged:
     targets: dict[str, str]
     map: ShardMap
     security: Security
+
+    @property
+    def log_security(self) -> Security | None:
+        """How the log server is reached; None leaves it to the environment."""
+        return None if self.security == NONE else self.security
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:

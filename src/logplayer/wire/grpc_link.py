@@ -17,7 +17,7 @@ from logplayer.errors import TargetError
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.codec import MESSAGE_BYTES_MAX
-from logplayer.wire.security import Security, channel_credentials
+from logplayer.wire.security import Security, call_metadata, channel_credentials
 from logplayer.wire.transport import Listener
 
 SERVICE = "logplayer.v1.Target"
@@ -57,11 +57,6 @@ def open_channel(address: Address, security: Security) -> Any:
     if credentials is None:
         return grpc.aio.insecure_channel(address.netloc, CHANNEL_OPTIONS)
     return grpc.aio.secure_channel(address.netloc, credentials, CHANNEL_OPTIONS)
-
-
-def call_metadata(security: Security) -> tuple[tuple[str, str], ...]:
-    """The token as gRPC carries it."""
-    return (("authorization", f"Bearer {security.token}"),) if security.token else ()
 
 
 async def wait_until_ready(channel: Any, address: Address, timeout: float, *, patient: bool = True) -> None:

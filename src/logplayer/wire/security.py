@@ -17,6 +17,7 @@ a server for its next handshake, a client for its next connection. A session tha
 from __future__ import annotations
 
 import hmac
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,17 @@ class Security:
 
 
 NONE = Security()
+
+
+def from_environment() -> Security:
+    """What LOGPLAYER_TLS_CA, _TLS_CERT, _TLS_KEY, _TOKEN_FILE and _INSECURE say, for processes without options."""
+
+    def setting(name: str) -> str:
+        return os.environ.get(f"LOGPLAYER_{name}", "")
+
+    token = read_token(setting("TOKEN_FILE")) if setting("TOKEN_FILE") else ""
+    insecure = setting("INSECURE") not in ("", "0")
+    return Security(setting("TLS_CA"), setting("TLS_CERT"), setting("TLS_KEY"), token, insecure)
 
 
 def read_token(path: str) -> str:
@@ -121,6 +133,11 @@ def channel_credentials(security: Security) -> grpc.ChannelCredentials | None:
     key = _read(security.key, "key") if security.key else None
     chain = _read(security.cert, "certificate") if security.cert else None
     return grpc.ssl_channel_credentials(roots, key, chain)
+
+
+def call_metadata(security: Security) -> tuple[tuple[str, str], ...]:
+    """The token as gRPC carries it."""
+    return (("authorization", f"Bearer {security.token}"),) if security.token else ()
 
 
 def server_credentials(security: Security) -> grpc.ServerCredentials | None:
