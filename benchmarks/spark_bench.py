@@ -186,6 +186,7 @@ def measure_delay(spark: Any, ways: list[str], count: int, rate: float, rounds: 
     targets_process = mp.get_context("spawn").Process(target=run_targets, args=(theirs,))
     targets_process.start()
     delays: dict[str, list[float]] = {name: [] for name in ways}
+    rounds_p99: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name in ways:
             way = WAYS[name]
@@ -204,10 +205,12 @@ def measure_delay(spark: Any, ways: list[str], count: int, rate: float, rounds: 
                     first: dict[int, int] = {}
                     for index, at in pipe.recv():
                         first[index] = max(first.get(index, 0), at)  # The last of its targets.
-                    delays[name] += [(first[i] - at) / 1e6 for i, at in sent.items() if i in first and i not in warm]
+                    found = [(first[i] - at) / 1e6 for i, at in sent.items() if i in first and i not in warm]
+                    delays[name] += found
+                    rounds_p99[name].append(figures(found).get("p99_ms", 0.0))
     pipe.send("stop")
     targets_process.join()
-    return {name: figures(values) for name, values in delays.items()}
+    return {name: {**figures(values), "p99_ms_of_rounds": rounds_p99[name]} for name, values in delays.items()}
 
 
 def figures(values: list[float]) -> dict[str, float]:
