@@ -309,7 +309,7 @@ def diagram() -> str:
             'fill="none" stroke="#333" marker-end="url(#tip)"/>'
         )
         parts.append(
-            f'<text x="{(start + end) // 2}" y="{_MIDDLE + up * (_BOX[1] // 2 + 36 * span) + 4 * up}">{WHY[a, b]}</text>'
+            f'<text x="{(start + end) // 2}" y="{_MIDDLE + up * (_BOX[1] // 2 + 36 * span) + (14 if up > 0 else -4)}">{WHY[a, b]}</text>'
         )
     for state, x in place.items():
         left, top = x - _BOX[0] // 2, _MIDDLE - _BOX[1] // 2

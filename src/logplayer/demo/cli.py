@@ -90,7 +90,6 @@ def _run(plan: Plan, folder: Path) -> Verdict:
         world.start_shards(plan.shards)
         say(f"starting the player ({'resident on Spark' if plan.engine == 'spark' else 'in a process of its own'})")
         world.start_player()
-        say(f"money moves: {plan.transactions} transfers in {plan.seconds:g} s")
         verdict = asyncio.run(Demo(plan, world, say, screen.show).run())
         say("ending all processes")
         screen.end()

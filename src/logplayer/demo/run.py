@@ -84,7 +84,9 @@ class Demo:
         log = await open_log(self.world.log)
         try:
             total = self._bank.total
-            await self._append(log, self._bank.open_accounts())
+            opened = await self._append(log, self._bank.open_accounts())
+            await self._reach(opened)  # A player that starts is no delay.
+            self.say(f"money moves: {self.plan.transactions} transfers in {self.plan.seconds:g} s")
             watching = asyncio.create_task(self._watch())
             await asyncio.gather(self._move_money(log), self._break_things())
             await self._heal(log)
@@ -149,13 +151,16 @@ class Demo:
         """No more faults: wait until every shard has everything."""
         last = (await log.info()).last
         self.say(f"healing: waiting until every shard has entry {last}")
+        await self._reach(last)
+
+    async def _reach(self, index: int) -> None:
         deadline = time.monotonic() + HEAL_SECONDS_MAX
         while time.monotonic() < deadline:
             status = await self.world.ask_player()
-            if status is not None and status["targets"] and all(t["index"] >= last for t in status["targets"]):
+            if status is not None and status["targets"] and all(t["index"] >= index for t in status["targets"]):
                 return
             await asyncio.sleep(0.2)
-        self.say(f"not every shard had everything within {HEAL_SECONDS_MAX:.0f} s")
+        self.say(f"not every shard had entry {index} within {HEAL_SECONDS_MAX:.0f} s")
 
     async def _judge(self, log: Log, total: int) -> Verdict:
         """Read the whole log, and compare every shard with it."""
