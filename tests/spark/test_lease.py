@@ -13,6 +13,8 @@ from spark_support import FileWal, Shards, until
 from test_resident import MAP, NAMES, check, puts
 
 from logplayer.core.entry import Takeover
+from logplayer.spark.groups import deal
+from logplayer.spark.lease import Coordinator
 from logplayer.wire.entries import decode_control
 
 
@@ -57,3 +59,23 @@ def test_a_file_log_is_refused(spark: SparkSession, wal: FileWal) -> None:
     stream = spark.readStream.format("logplayer").options(log=wal.address, mode="play", addresses="a=tcp://127.0.0.1:1")
     with pytest.raises(PySparkException, match="log serve"):
         stream.load().writeStream.format("noop").start().awaitTermination()
+
+
+def test_a_seat_keeps_its_group_when_its_worker_dies() -> None:
+    """Its second worker must get the same group at once, though the coordinator has given all of them."""
+    coordinator = Coordinator()
+    try:
+        lease = coordinator.begin(deal(NAMES, 2), 10.0)
+
+        def ask(seat: int, worker: str, playing: int | None = None) -> object:
+            question = {"do": "lease", "lease": lease, "seat": seat, "worker": worker, "playing": playing}
+            return coordinator._answer(question)["group"]
+
+        assert ask(0, "w1", playing=1) == 1
+        assert ask(1, "w2") == 0
+        assert ask(1, "w3") == 0
+        lease = coordinator.begin(deal(NAMES, 2), 10.0)
+        assert ask(0, "w3", playing=0) == 0
+        assert ask(1, "w1", playing=1) == 1
+    finally:
+        coordinator.stop()

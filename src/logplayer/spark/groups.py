@@ -22,7 +22,6 @@ from logplayer.player.status_server import ask
 from logplayer.wire.security import NONE, Security
 
 BEAT_SECONDS = 0.25
-ALONE_SECONDS = 15.0  # A player that cannot reach its driver for so long drains: nobody is left who wants it.
 TARGETS_PER_GROUP = 10  # One process feeds so many with ease; every group reads the whole log.
 
 
@@ -72,6 +71,7 @@ class GroupTask:
     trims: bool = False
     tick_ms: int = 50
     drain_ms_max: int = 10_000
+    alone_seconds: float = 15.0  # A player that cannot reach its driver for so long drains: nobody wants it any more.
 
     @property
     def group(self) -> str:
@@ -140,7 +140,7 @@ class GroupPlayer:
         try:
             answer = await self._tell({"status": self.status()})
         except LogPlayerError:
-            if time.monotonic() - self._heard > ALONE_SECONDS:
+            if time.monotonic() - self._heard > self.task.alone_seconds:
                 self.stop()
             return
         self._heard = time.monotonic()

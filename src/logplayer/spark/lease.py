@@ -52,18 +52,18 @@ SCHEMA = pa.schema(
     ]
 )
 RECEIPT_SECONDS = 1.0
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 60.0  # How long a player goes on without a new lease while the query lives: a batch may take its time.
+ALONE_SECONDS = 5.0  # ... and once the query is gone.
 SETTLE_SECONDS = 0.5
 
 
 class LeasePartition(InputPartition):
     """One group's seat in one lease. Which group, the coordinator says."""
 
-    def __init__(self, lease: int, task: GroupTask, seconds: float) -> None:
+    def __init__(self, lease: int, task: GroupTask) -> None:
         super().__init__(lease)
         self.lease = lease
         self.task = task
-        self.seconds = seconds
 
 
 class LeaseReader(DataSourceStreamReader):
@@ -89,7 +89,7 @@ class LeaseReader(DataSourceStreamReader):
             self._coordinator = Coordinator()
         plan, targets = self._plan()
         coordinator = self._coordinator
-        lease = coordinator.begin(plan)
+        lease = coordinator.begin(plan, self.options.lease_seconds)
         task = GroupTask(
             number=0,
             plan=plan,
@@ -100,9 +100,10 @@ class LeaseReader(DataSourceStreamReader):
             job=coordinator.job,
             name=self.options.producer if self.options.producer != "spark" else "lease",
             map=self.options.first_map or ExplicitMap(),
+            alone_seconds=ALONE_SECONDS,
         )
         seats = range(plan.groups)
-        return [LeasePartition(lease, replace(task, number=n), self.options.lease_seconds) for n in seats]
+        return [LeasePartition(lease, replace(task, number=n)) for n in seats]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LeasePartition):
@@ -141,18 +142,19 @@ class Coordinator:
         self._lock = threading.Lock()
         self._lease = 0
         self._groups = 0
-        self._given: dict[int, str] = {}  # group -> worker, in this lease
+        self._given: dict[int, int] = {}  # seat -> group, in this lease
         self._holders: dict[int, str] = {}  # group -> the worker that was last heard to play it
-        self._began = 0.0
+        self._began = self._ends = 0.0
         self._stopped = False
 
-    def begin(self, plan: Plan) -> int:
+    def begin(self, plan: Plan, seconds: float) -> int:
         """A new lease; what was given in the last one is free again."""
         with self._lock:
             self._lease += 1
             self._groups = plan.groups
             self._given = {}
             self._began = time.monotonic()
+            self._ends = self._began + seconds
             return self._lease
 
     def stop(self) -> None:
@@ -169,14 +171,18 @@ class Coordinator:
         with self._lock:
             if int(question["lease"]) != self._lease:
                 raise UserError("that lease is over")
-            return {"group": self._give(worker, question.get("playing"))}
+            group = self._give(int(question["seat"]), worker, question.get("playing"))
+            # A task that is tried again gets what is left of the lease: the others wait for it.
+            return {"group": group, "left": max(1.0, self._ends - time.monotonic())}
 
-    def _give(self, worker: str, playing: int | None) -> int | None:
-        """The group for a worker: the one it plays, else one that nobody plays; None: ask again in a moment."""
-        free = [group for group in range(self._groups) if group not in self._given]
-        for group, holder in self._given.items():
-            if holder == worker:
-                return group  # It asked before, and did not get the answer.
+    def _give(self, seat: int, worker: str, playing: int | None) -> int | None:
+        """The group for a seat: the one its worker plays, else one that nobody plays; None: ask again in a moment.
+
+        A seat keeps its group through the lease: the first worker may have died, and another tries again.
+        """
+        if seat in self._given:
+            return self._given[seat]
+        free = [group for group in range(self._groups) if group not in self._given.values()]
         if playing in free:
             chosen: int | None = playing
         else:
@@ -184,7 +190,7 @@ class Coordinator:
             waited = time.monotonic() - self._began > SETTLE_SECONDS
             chosen = unheld[0] if unheld else free[0] if free and waited else None
         if chosen is not None:
-            self._given[chosen] = worker
+            self._given[seat] = chosen
             self._holders[chosen] = worker
         return chosen
 
@@ -218,8 +224,9 @@ _hosted: Hosted | None = None
 
 def hold_lease(partition: LeasePartition) -> Iterator[pa.RecordBatch]:
     """In a task: keep the group's player for the length of the lease, and say where its targets stand."""
-    hosted = _host(partition)
-    end = time.monotonic() + partition.seconds
+    group, left = _ask_for_group(partition)
+    hosted = _host(replace(partition.task, number=group))
+    end = time.monotonic() + left
     hosted.deadline = end + GRACE_SECONDS
     while True:
         rest = end - time.monotonic()
@@ -235,9 +242,8 @@ def hold_lease(partition: LeasePartition) -> Iterator[pa.RecordBatch]:
             return
 
 
-def _host(partition: LeasePartition) -> Hosted:
+def _host(task: GroupTask) -> Hosted:
     global _hosted
-    task = replace(partition.task, number=_group(partition))
     if _hosted is not None and not _hosted.running.done():
         if _hosted.task == task:
             return _hosted
@@ -246,16 +252,23 @@ def _host(partition: LeasePartition) -> Hosted:
     return _hosted
 
 
-def _group(partition: LeasePartition) -> int:
+def _ask_for_group(partition: LeasePartition) -> tuple[int, float]:
+    """The group, and how many seconds are left of the lease."""
     task = partition.task
     playing = None
     if _hosted is not None and not _hosted.running.done() and _hosted.task.job == task.job:
         playing = _hosted.task.number
-    question = {"do": "lease", "lease": partition.lease, "worker": worker_name(), "playing": playing}
+    question = {
+        "do": "lease",
+        "lease": partition.lease,
+        "seat": task.number,
+        "worker": worker_name(),
+        "playing": playing,
+    }
     while True:
         answer = loop.run(ask(task.driver, question, task.heartbeat_security))
         if answer["group"] is not None:
-            return int(answer["group"])
+            return int(answer["group"]), float(answer["left"])
         time.sleep(0.05)
 
 
