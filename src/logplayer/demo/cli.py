@@ -64,6 +64,7 @@ def demo(
         _require_spark()
     os.environ.setdefault(FORK_SETTING, "0")
     folder = _folder(keep)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job would ignore it.
     signal.signal(signal.SIGTERM, _end)
     try:
         verdict = _run(plan, folder)
@@ -76,8 +77,8 @@ def demo(
 
 
 def _end(number: int, frame: object) -> None:
-    """Leave as after Ctrl-C: every process of ours ends, and the directory goes."""
-    raise KeyboardInterrupt
+    """Leave as after Ctrl-C, which the event loop knows how to take: our processes end, and the directory goes."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def _run(plan: Plan, folder: Path) -> Verdict:
