@@ -19,9 +19,9 @@ from logplayer.wire.entries import decode_control
 
 
 def takeovers(wal: FileWal) -> list[str]:
-    """Who took over, in order."""
+    """The workers that took a lease's groups over, in order."""
     records = [decode_control(record.payload) for record in wal.records() if record.kind]
-    return [record.player for record in records if isinstance(record, Takeover)]
+    return [r.player for r in records if isinstance(r, Takeover) and r.group.startswith("lease/")]
 
 
 def test_receipts_and_delivery_through_kills_and_a_restart(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:

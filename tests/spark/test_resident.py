@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_support import FileWal, Shards, transaction, until
 
 from logplayer.core.digest import entry_digest
-from logplayer.core.entry import HashMap, TargetAdded
+from logplayer.core.entry import HashMap, Takeover, TargetAdded
 from logplayer.core.limits import Limits
 from logplayer.core.route import owner_of
 from logplayer.errors import UserError
@@ -131,6 +131,23 @@ def test_a_second_application_fences_the_first(spark: SparkSession, wal: FileWal
         shards.wait(puts(wal, 50, 50))
     finally:
         assert second.stop() == "stopped"
+    check(wal, shards)
+
+
+def test_a_later_application_takes_its_groups_back(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
+    """A task of the older application may take over after the newer one started: the newer one must not give way."""
+    address = wal.serve()
+    newer = Resident(spark, config(address, shards.addresses, groups=2))
+    newer.start()
+    try:
+        shards.wait(puts(wal, 50))
+        wal.decide(Takeover("spark/0", "spark old:1 application 1"), MAP)
+        shards.wait(puts(wal, 50, 50))
+        assert not newer.wait(0.1)
+        wal.decide(Takeover("spark/1", f"spark new:1 application {wal.last() + 1}"), MAP)
+        assert newer.wait(60)
+    finally:
+        assert newer.stop().startswith("stepped down")
     check(wal, shards)
 
 

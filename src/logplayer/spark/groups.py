@@ -22,6 +22,7 @@ from logplayer.player.status_server import ask
 from logplayer.wire.security import NONE, Security
 
 BEAT_SECONDS = 0.25
+APPLICATION = "application "  # In a player's name, before its application's number.
 TARGETS_PER_GROUP = 10  # One process feeds so many with ease; every group reads the whole log.
 
 
@@ -71,6 +72,7 @@ class GroupTask:
     trims: bool = False
     tick_ms: int = 50
     drain_ms_max: int = 10_000
+    application: int = 0  # The index of the application's own record: a later one wins.
     alone_seconds: float = 15.0  # A player that cannot reach its driver for so long drains: nobody wants it any more.
 
     @property
@@ -88,7 +90,7 @@ class GroupTask:
             map=self.map,
             group=self.group,
             owns=lambda target: self.plan.group_of(target) == self.number,
-            player=worker_name(),
+            player=f"{worker_name()} {APPLICATION}{self.application}" if self.application else worker_name(),
             limits=self.limits,
             security=self.security,
             trims=self.trims and self.plan.groups == 1,
@@ -123,8 +125,7 @@ class GroupPlayer:
                 how = await playing
             finally:
                 playing.cancel()
-            with contextlib.suppress(LogPlayerError):
-                await self._tell({"ended": how})
+            await self._tell_end(how)
             return how
         finally:
             await log.close()
@@ -135,6 +136,14 @@ class GroupPlayer:
     def stop(self) -> None:
         if self.shell is not None:
             self.shell.request_stop()
+
+    async def _tell_end(self, how: str) -> None:
+        """The driver must hear it: a group that has ended is played by nobody while the others go on."""
+        for _ in range(10):
+            with contextlib.suppress(LogPlayerError):
+                await self._tell({"ended": how})
+                return
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _beat(self) -> None:
         try:

@@ -37,6 +37,7 @@ from logplayer.player.status_server import StatusServer
 from logplayer.spark import loop
 from logplayer.spark.groups import GroupPlayer, GroupTask, Plan, count_groups, deal
 from logplayer.spark.overview import Overview
+from logplayer.spark.rivals import application_of, register
 from logplayer.spark.session import make_session, slots
 from logplayer.spark.trimmer import trim_behind
 from logplayer.wire.security import NONE, Security
@@ -82,7 +83,9 @@ class Resident:
         self._driver = ""
         self._job = ""
         self._stopping = threading.Event()
-        self._again = False  # The job ends because the targets are dealt out anew.
+        self._again = False  # The job drains and starts anew: targets are dealt out, or a group is taken back.
+        self._lost = ""  # Why a group stepped down, until it is decided what that means.
+        self._application = 0
         self._retries: dict[int, set[str]] = {}
         self._thread: threading.Thread
         self._control = 0
@@ -96,6 +99,7 @@ class Resident:
         self._open_log()
         try:
             self.plan = self._deal()
+            self._application = loop.run(register(self._log, self.config))
             host = self.spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
             assert host is not None
             own = Security(token=self._token, insecure=True)
@@ -214,13 +218,14 @@ class Resident:
             trims=config.trims,
             tick_ms=config.tick_ms,
             drain_ms_max=config.drain_ms_max,
+            application=self._application,
         )
 
     def _run(self) -> None:
         """Submit the job, again and again, until it is told to stop or a newer application has taken over."""
         attempt = 0
         while not self._stopping.is_set():
-            self._again = False
+            self._again, self._lost = False, ""
             self._job = f"play-{uuid.uuid4().hex[:8]}"
             self.overview.begin(self._job)
             watch = threading.Thread(target=self._watch, args=(self._job,), daemon=True)
@@ -237,10 +242,9 @@ class Resident:
                 self.overview.note(f"the job ended and starts again: {_first_line(error)}")
                 self._stopping.wait(RESTART_SECONDS[min(attempt, len(RESTART_SECONDS) - 1)])
                 continue
-            down = [end for end in ends if end.startswith(STEPPED_DOWN)]
-            if down:
-                self.ended = down[0]
-                self._stopping.set()
+            for end in ends:
+                if end.startswith(STEPPED_DOWN):
+                    self._decide(end)
         self.ended = self.ended or "stopped"
 
     def _submit(self) -> list[str]:
@@ -253,6 +257,8 @@ class Resident:
         """While the job runs: members that come and go, and trimming."""
         while self._job == job and not self._stopping.wait(LOOK_SECONDS):
             with contextlib.suppress(LogPlayerError, OSError):  # The log is away; the players say so.
+                if self._lost:
+                    self._decide(self._lost)
                 if loop.run(self._log.info()).control != self._control:
                     members = self._members()
                     groups = count_groups(len(members), slots(self.spark), self.config.groups)
@@ -260,6 +266,23 @@ class Resident:
                         self._again = True  # The heartbeats tell the groups to drain; then they are dealt out anew.
                 if self.config.trims and self.plan.groups > 1:
                     loop.run(trim_behind(self._log, self.overview.indexes(), self._known, self.config.map))
+
+    def _decide(self, why: str) -> None:
+        """A group stepped down. If a later application has it, this one ends; else it takes the group back.
+
+        Without an order among applications two of them could each take one group from the other, and both end.
+        """
+        self._lost = ""
+        try:
+            rival = loop.run(application_of(self._log, why))
+        except (LogPlayerError, OSError):
+            self._lost = why  # The log is away: look again.
+            return
+        if 0 < rival <= self._application:
+            self._again = True
+        else:
+            self.ended = why
+            self._stopping.set()
 
     def _heard(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """A task's heartbeat; on the background loop."""
@@ -273,9 +296,7 @@ class Resident:
             retry = sorted(self._retries.pop(number, ()))
         ended = str(question.get("ended", ""))
         if ended.startswith(STEPPED_DOWN):
-            # One group lost its targets to a newer application: the others must not fight it.
-            self.ended = ended
-            self._stopping.set()
+            self._lost = ended
         return {"stop": self._stopping.is_set() or self._again, "retry": retry}
 
 
