@@ -85,7 +85,7 @@ PLAYER_FIELDS = {
     "log_last": "The newest index of the log that it has seen.",
     "consistent_cut": "The smallest index over all targets: everything up to it is on all of them.",
     "entries_per_second": "How fast the main stream moves, over the last few seconds.",
-    "unroutable": "Entries whose payload is no transaction, so that they are for nobody. Should be 0.",
+    "unroutable": "What is for nobody: payloads that are no transactions, unknown targets, keys without an owner. Should be 0.",
     "state": "`playing`; `stopping` while it drains; `stopped`.",
     "targets": "One object per target, below.",
 }

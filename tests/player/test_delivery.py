@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from player_support import QUICK, House, load, until
 
+from logplayer.core.entry import ExplicitMap
 from logplayer.errors import TargetError
+from logplayer.log.protocol import NewEntry
 from logplayer.target.client import consistent_cut, position, wait_for
 from logplayer.testing.campaign_proxy import Proxy
+from logplayer.wire.entries import encode_mutation
 
 pytestmark = pytest.mark.asyncio
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -239,3 +242,16 @@ async def test_readers_wait_for_what_they_wrote_and_find_a_consistent_cut(house:
     await second.down()
     with pytest.raises(TargetError):
         await consistent_cut(both, timeout=0.5)
+
+
+async def test_what_is_for_nobody_is_counted_and_told(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """A typing error in a target's name, or a key without an owner, must not vanish in silence."""
+    await house.targets("ab")
+    player = await house.play(map=ExplicitMap())
+    good = encode_mutation(b"k", b"v", "a").encoded
+    payloads = [good, encode_mutation(b"k", b"v", "typo").encoded + good, encode_mutation(b"k", b"v").encoded]
+    entries = [NewEntry("someone", number, payload) for number, payload in enumerate(payloads, 1)]
+    await house.delivered((await house.log.append(entries))[-1])
+    assert player.shell.status().unroutable == 2
+    assert "typo: is no member" in caplog.text
+    assert "nobody owns its key" in caplog.text

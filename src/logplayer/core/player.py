@@ -31,6 +31,7 @@ from logplayer.core.trim import trim_point
 from logplayer.errors import ConfigError
 
 CATCHING_UP = State.CATCHING_UP
+HOMELESS_NAMES_MAX = 100
 
 
 class Player(Sessions):
@@ -59,6 +60,7 @@ class Player(Sessions):
         self.group = group
         self.archived = archived  # None: no archive policy.
         self._terms: dict[str, int] = {}  # Of members that left: one that comes back must not reuse a session.
+        self.homeless: dict[str, int] = {}  # Entries for names that are no members, counted by name.
         self._owns = owns  # Which members are this group's; None: all of them.
         self._trims = trims
         self._trim_asked = trimmed  # The log may have obeyed only in part, or not at all.
@@ -128,8 +130,11 @@ class Player(Sessions):
         queues, quarantined = self.queues, self.control.quarantined
         for name, payload in self.control.router.split(entry).items():
             queue = queues.get(name)
-            if queue is None or queue.state is not LIVE or index <= queue.covered:
-                continue  # Another group's, fed by its own reader, or already covered when it joined.
+            if queue is None:
+                self._count_homeless(name, index)
+                continue
+            if queue.state is not LIVE or index <= queue.covered:
+                continue  # Fed by its own reader, or already covered when it joined.
             aside = bool(quarantined) and index in quarantined.get(name, ())
             message = Message(index, payload, aside)
             if queue.offer(message) or (queue.writable and self._offer_again(queue, message)):
@@ -144,6 +149,16 @@ class Player(Sessions):
             self._trace.main("dispatch", index=index, demoted=demoted)
         for name in demoted:
             self._catch_up(self.queues[name])
+
+    def _count_homeless(self, name: str, index: int) -> None:
+        """An entry is for a target without a queue here: another group's, or nobody's, which is told once a name."""
+        if name in self.control.members:
+            return
+        if name not in self.homeless and len(self.homeless) < HOMELESS_NAMES_MAX:
+            self._effects.append(effect.Report(name, f"is no member, but entry {index} is for it: it goes nowhere"))
+        elif name not in self.homeless:
+            name = ""  # Enough names were told; the rest is counted together.
+        self.homeless[name] = self.homeless.get(name, 0) + 1
 
     def _offer_again(self, queue: TargetQueue, message: Message) -> bool:
         """A long fetch has filled the queue of a target that is ready for more: send before giving up on it."""

@@ -43,13 +43,14 @@ def _nobody(key: bytes) -> str:
 class Router:
     """All shard maps that are still needed, each with the index behind which it is in force."""
 
-    __slots__ = ("_after", "_maps", "_newest", "_owners")
+    __slots__ = ("_after", "_maps", "_newest", "_owners", "ownerless")
 
     def __init__(self, first: ShardMap | Owner) -> None:
         self._maps: list[ShardMap | None] = []
         self._after: list[int] = []  # Invariant: rises strictly; the first is 0.
         self._owners: list[Owner] = []
         self._newest = 0
+        self.ownerless = 0  # Mutations that name no target and whose key nobody owns: they go nowhere, and are counted.
         self._add(0, first)
 
     def change(self, after: int, shard_map: ShardMap) -> None:
@@ -77,6 +78,8 @@ class Router:
                 pieces[target].append(encoded)
             elif target:
                 pieces[target] = [encoded]
+            else:
+                self.ownerless += 1
         entry.parts = parts = {name: p[0] if len(p) == 1 else b"".join(p) for name, p in pieces.items()}
         return parts
 

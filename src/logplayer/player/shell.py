@@ -307,7 +307,11 @@ class Shell:
             self.on_dispatch(records)
         self._progress.fetched(records)
         self._log_last = max(self._log_last, records[-1].index)
+        router = self.core.control.router
+        ownerless = router.ownerless
         self._tell(event.Fetched(decode_entries(records, self._note_unroutable)))
+        if router.ownerless > ownerless == 0:
+            logger.error("a mutation up to entry %d names no target, and nobody owns its key", records[-1].index)
 
     def _note_unroutable(self, index: int, why: str) -> None:
         if index in self._unroutable:
@@ -366,7 +370,7 @@ class Shell:
             log_last=self._log_last,
             consistent_cut=min((queue.acked for queue in queues), default=0),
             entries_per_second=round(self._rates.per_second("", core.current), 1),
-            unroutable=self.unroutable,
+            unroutable=self.unroutable + sum(core.homeless.values()) + core.control.router.ownerless,
             state="stopping" if core.draining else "stopped" if core.stopped else "playing",
             targets=tuple(
                 target_status(queue, core, self._address(queue.name), self._progress, self._rates) for queue in queues
