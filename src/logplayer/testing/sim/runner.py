@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from typing import NamedTuple
 
 from logplayer.core.invariant import InvariantViolation
@@ -82,7 +83,8 @@ def _map(chunks: Iterable[tuple[list[int], str]], jobs: int) -> Iterator[list[Ou
     if jobs == 1:
         yield from map(_run_chunk, chunks)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # Fresh processes: a fork of a large one drags its heap along, and walks it at every collection.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         yield from pool.map(_run_chunk, chunks)
 
 
