@@ -12,6 +12,7 @@ __all__ = ["postgres_url", "redis_url"]
 TOGETHER = ("spark",)
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist looks at the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers (``pytest -n 3 --dist loadgroup``) the tests of one file stay on one of them."""
     here = Path(__file__).parent
