@@ -1,5 +1,31 @@
 """What every folder of tests may use."""
 
+from __future__ import annotations
+
+import os
+
+import pytest
 from servers import postgres_url, redis_url
 
 __all__ = ["postgres_url", "redis_url"]
+
+
+class TellAtOnce:
+    """Tells a failure when it happens: a run that is ended from outside still says what failed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A line per failed test, with the last lines of the reason."""
+        terminal = self.plugins.getplugin("terminalreporter")
+        if report.failed and terminal is not None:
+            reason = report.longreprtext.strip().splitlines()[-3:]
+            terminal.write_line("")
+            terminal.write_line(f"failed: {report.nodeid} ({report.when}): " + " | ".join(reason), red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the process that prints."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(TellAtOnce(config))
