@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from servers import postgres_url, redis_url
 
 __all__ = ["postgres_url", "redis_url"]
