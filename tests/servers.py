@@ -1,8 +1,8 @@
 """Real servers for tests: PostgreSQL and Redis, each started once for a test run in a directory that is thrown away,
 and a certificate authority.
 
-A server that is not installed skips its tests here with the reason, and fails them where CI=true; there, as root on
-Debian, it is installed first.
+A server that is not installed skips its tests here with the reason, and fails them where CI=true. `make test` installs
+them first where it may: see tools/servers.
 """
 
 from __future__ import annotations
@@ -36,16 +36,6 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def debian(package: str) -> None:
-    """Install a Debian package where CI=true and we may."""
-    if IN_CI and os.geteuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run(install, env=environment, capture_output=True).returncode:
-            subprocess.run(["apt-get", "update", "-qq"], env=environment, capture_output=True)
-            subprocess.run(install, env=environment, capture_output=True)
-
-
 def find_postgres() -> Path | None:
     """The directory of PostgreSQL's server programs."""
     found = shutil.which("initdb")
@@ -59,9 +49,6 @@ def find_postgres() -> Path | None:
 def postgres_server() -> Iterator[str]:
     """A PostgreSQL server with its normal durability; gives the url."""
     programs = find_postgres()
-    if programs is None:
-        debian("postgresql")
-        programs = find_postgres()
     if programs is None:
         missing("PostgreSQL is not installed")
     assert programs is not None
@@ -91,8 +78,6 @@ def postgres_server() -> Iterator[str]:
 @contextlib.contextmanager
 def redis_server(*options: str) -> Iterator[str]:
     """A Redis server that syncs before it answers, unless ``options`` say otherwise; gives the url."""
-    if shutil.which("redis-server") is None:
-        debian("redis-server")
     program = shutil.which("redis-server")
     if program is None:
         missing("Redis is not installed")
