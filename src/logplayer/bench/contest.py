@@ -49,13 +49,18 @@ class Workload:
 
 
 class Sample(NamedTuple):
-    """One transaction at one target. ``player`` delay is apply - dispatch, ``apply`` delay is apply - commit."""
+    """One transaction at one target.
+
+    The *player delay* is apply - dispatch. The *apply delay*, which contestants are compared by, is apply - asked: it
+    begins before the request leaves the application, so that nobody's way to durability is left out.
+    """
 
     transaction: int
     target: int
     commit_ns: int  # Durable in the log; without a log of its own: when the application asked for the commit.
     dispatch_ns: int  # The player has it from the log; without a player: the same as commit_ns.
     apply_ns: int  # The target has applied it and may show it to readers.
+    asked_ns: int = 0  # Just before the application asked for the append or the commit; 0: the same as commit_ns.
 
 
 class Contestant(Protocol):
