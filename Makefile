@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test wheel docs lint types sim spec bench soak proto lock clean
+.PHONY: help setup demo test wheel docs lint types sim spec bench rivals soak proto lock clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -38,6 +38,10 @@ spec: setup  ## Check the TLA+ models with TLC.
 
 bench: setup  ## Measure; results go to benchmarks/results/.
 	tools/bench
+
+rivals: setup  ## Fetch the benchmarks' rivals (needs Maven) and start three Kafka brokers; stop: tools/rivals down.
+	tools/rivals fetch
+	tools/rivals up
 
 soak: setup  ## Long fault campaigns on real processes.
 	tools/soak
