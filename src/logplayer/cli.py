@@ -26,6 +26,7 @@ VERBS = {
     "conform": "logplayer.testing.conform_cli:conform",
     "sim": "logplayer.testing.sim_cli:sim",
     "spec": "logplayer.testing.spec_cli:spec",
+    "bench": "logplayer.bench.cli:bench",
     "demo": "logplayer.demo.cli:demo",
 }
 # Their lines in the help: known without importing anything.

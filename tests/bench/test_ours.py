@@ -73,7 +73,7 @@ def applied(leave_out: tuple[int, int] | None = None, repeat: bool = False) -> I
 
 
 def test_what_is_lost_or_doubled_is_no_result() -> None:
-    _, asked, committed = ours._sent(SENT)
+    _, asked, committed = ours.split_sent(SENT)
     dispatched = dict.fromkeys(range(1, 31), 30)
     assert ours._joined(SMALL, applied(), dispatched, asked, committed)
     last = (30, next(iter(SMALL.parts(30))))

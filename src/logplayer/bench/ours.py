@@ -91,7 +91,7 @@ class Ours:
     def _samples(
         self, workload: Workload, sent: array[int], dispatched: dict[int, int], applied: array[int]
     ) -> list[Sample]:
-        by_index, asked, committed = _sent(sent)
+        by_index, asked, committed = split_sent(sent)
         return _joined(
             workload,
             ((target, by_index.get(index, 0), at) for target, index, at in triples(applied)),
@@ -104,7 +104,7 @@ class Ours:
         """Everything that a full log holds, as fast as it goes."""
         log = self.host.fresh()
         try:
-            last, total = self._fill(log, workload)
+            last, total = self.fill(log, workload)
             address = self.targets.ask("serve", list(range(workload.targets)), self.scheme)
             used = self.player.ask("usage")
             self.player.ask("play", log, dict.fromkeys(workload.names(), address), "", (), False)
@@ -119,7 +119,8 @@ class Ours:
         first, last = self.targets.ask("span")
         return FlatOut((last - first) / 1e9, total, workload.count, spent)
 
-    def _fill(self, log: str, workload: Workload) -> tuple[int, int]:
+    def fill(self, log: str, workload: Workload) -> tuple[int, int]:
+        """Append everything; the last index and the payload bytes."""
         self.producer.ask("open", log)
         last, total = self.producer.ask("fill", workload, seconds=250)
         return int(last), int(total)
@@ -157,7 +158,7 @@ class Bare(Ours):
     def _samples(
         self, workload: Workload, sent: array[int], dispatched: dict[int, int], applied: array[int]
     ) -> list[Sample]:
-        _, asked, committed = _sent(sent)
+        _, asked, committed = split_sent(sent)
         return _joined(workload, triples(applied), dispatched, asked, committed)
 
     def flat_out(self, workload: Workload) -> FlatOut:
@@ -170,7 +171,7 @@ class Bare(Ours):
     def _flat_out(self, workload: Workload, how: str) -> FlatOut:
         log = self.host.fresh()
         try:
-            _, total = self._fill(log, workload)
+            _, total = self.fill(log, workload)
             port = self.targets.ask("serve_bare", self.scheme)
             self.player.ask("open", log, self.scheme, port, workload, seconds=120)
             used = self.player.ask("usage")
@@ -215,7 +216,7 @@ def wait_applied(targets: Actor, count: int, seconds: float = APPLY_SECONDS) -> 
         time.sleep(0.05)
 
 
-def _sent(sent: array[int]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+def split_sent(sent: array[int]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
     """Number by index; asked and committed by number."""
     by_index, asked, committed = {}, {}, {}
     numbers = iter(sent)

@@ -13,7 +13,7 @@ from typing import Any
 from logplayer.bench.actor import ActorFailed, usage
 from logplayer.bench.bare import SENDERS, Sender, pieces
 from logplayer.bench.contest import Workload
-from logplayer.bench.producer import GROUP, NAME
+from logplayer.bench.producer import GROUP, number_of
 from logplayer.core.entry import HashMap
 from logplayer.log.address import open_log
 from logplayer.log.protocol import Log, Record
@@ -91,6 +91,15 @@ class Player:
             while set(self.states().values()) != {"LIVE"}:
                 await asyncio.sleep(0.01)
 
+    async def caught_up(self, target: str, seconds: float = 120.0) -> tuple[int, int]:
+        """When a target had acknowledged all that was dispatched by the time it became LIVE, and up to which index."""
+        await self.settle(seconds)
+        index = self._playing().core.current
+        async with asyncio.timeout(seconds):
+            while self.positions()[target] < index:
+                await asyncio.sleep(0.001)
+        return time.monotonic_ns(), index
+
     def usage(self) -> dict[str, float]:
         return usage()
 
@@ -149,10 +158,9 @@ class BareStreams:
         at = time.monotonic_ns()
         touched: set[int] = set()
         for record in records:
-            if record.producer != NAME:
-                continue
-            self._stamps.extend((record.sequence, at))
-            for target, data in self._work[record.sequence]:
+            number = number_of(record.payload)
+            self._stamps.extend((number, at))
+            for target, data in self._work[number]:
                 self._senders[target].send(data)
                 touched.add(target)
         for target in touched:

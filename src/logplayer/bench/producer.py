@@ -8,7 +8,7 @@ from array import array
 from collections.abc import AsyncIterator
 
 from logplayer.bench.actor import usage
-from logplayer.bench.contest import Workload
+from logplayer.bench.contest import VALUE_BYTES, Workload
 from logplayer.log.address import open_log
 from logplayer.log.protocol import Log, NewEntry
 from logplayer.wire.entries import encode_mutation
@@ -16,11 +16,17 @@ from logplayer.wire.entries import encode_mutation
 NAME = "bench"
 GROUP = 100
 LATE_SECONDS = 120.0
+_KEY_AT = encode_mutation(b"\xff", bytes(VALUE_BYTES)).encoded.index(b"\xff")
 
 
 def payload_of(workload: Workload, number: int) -> bytes:
     """Transaction ``number`` as an entry of the log holds it."""
     return b"".join(encode_mutation(key, value).encoded for key, value in workload.transaction(number))
+
+
+def number_of(payload: bytes) -> int:
+    """Which transaction an entry holds: the first key begins with it."""
+    return int(payload[_KEY_AT : _KEY_AT + 8])
 
 
 async def paced(first: int, last: int | None, rate: float) -> AsyncIterator[int]:
@@ -43,9 +49,13 @@ class Producer:
         self._going: asyncio.Task[None] | None = None
         self._sent: array[int] = array("q")
         self._pending: set[asyncio.Task[None]] = set()
+        # Calls that are under way at once may overtake each other, so each has a producer of its own meanwhile.
+        self._idle: list[tuple[str, int]] = []
+        self._made = 0
 
     async def open(self, address: str) -> None:
         await self.close()
+        self._idle, self._made = [], 0
         self._log = await open_log(address)
 
     async def steady(self, workload: Workload) -> array[int]:
@@ -102,9 +112,14 @@ class Producer:
 
     async def _ask(self, number: int, payload: bytes) -> None:
         assert self._log is not None
+        if not self._idle:
+            self._made += 1
+            self._idle.append((f"{NAME}{self._made}", 1))
+        name, sequence = self._idle.pop()
         asked = time.monotonic_ns()
-        [index] = await self._log.append([NewEntry(NAME, number, payload)])
+        [index] = await self._log.append([NewEntry(name, sequence, payload)])
         self._sent.extend((number, index, asked, time.monotonic_ns()))
+        self._idle.append((name, sequence + 1))
 
     async def close(self) -> None:
         if self._going is not None:
