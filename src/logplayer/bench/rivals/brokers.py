@@ -31,6 +31,8 @@ COUNT = 3
 CONTROLLER_OFFSET = 50
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+SERVER_JAVA = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""As Kafka's own start script has it."""
 _PR_SET_PDEATHSIG = 1
 
 _CONFIG = """\
@@ -62,8 +64,8 @@ auto.create.topics.enable=false
 offsets.topic.num.partitions=3
 transaction.state.log.num.partitions=3
 group.initial.rebalance.delay.ms=0
-num.network.threads=2
-num.io.threads=4
+num.replica.fetchers=2
+log.cleaner.dedupe.buffer.size=16777216
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr={in_sync}
 """
@@ -89,14 +91,13 @@ class Brokers:
         count: int = COUNT,
         heap_mb: int = 512,
         attached: bool = False,
-        java_options: tuple[str, ...] = (),
+        java_options: tuple[str, ...] = SERVER_JAVA,
     ) -> None:
         self.directory = (directory or home() / "kafka" / "cluster").absolute()
         self.port = port
         self.count = count
         self._attached = attached  # The brokers die with this process, even if it is killed.
-        heap = (f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-        self._java_options = heap + java_options
+        self._java_options = (f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *java_options)
 
     @property
     def bootstrap(self) -> str:
@@ -179,6 +180,10 @@ class Brokers:
     def status(self) -> list[BrokerStatus]:
         return [self._status(node) for node in range(self.count)]
 
+    def compiling_seconds(self) -> float:
+        """What the brokers' just-in-time compilers have used of the processors so far."""
+        return sum(_compiling_ticks(pid) for pid in map(self.pid, range(self.count)) if pid) / os.sysconf("SC_CLK_TCK")
+
     def _status(self, node: int) -> BrokerStatus:
         pid, port = self.pid(node), self.port + node + 1
         ready = pid is not None and _listens(port)
@@ -238,8 +243,9 @@ class Brokers:
 
     def _last_words(self, node: int) -> str:
         log = self.folder(node) / "broker.log"
-        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-        return f"its log {log} says: {last[0][:300]}"
+        lines = log.read_text(errors="replace").strip().splitlines()
+        telling = [line for line in lines if "ERROR" in line or "Exception" in line or "Error:" in line] or lines[-1:]
+        return f"its log {log} says: {(telling or ['nothing'])[-1][:300]}"
 
 
 def in_sync(count: int) -> int:
@@ -257,6 +263,16 @@ def _known(bootstrap: str) -> dict[int, Any]:
         return dict(AdminClient(quiet).list_topics(timeout=5).brokers)
     except KafkaException:
         return {}
+
+
+def _compiling_ticks(pid: int) -> int:
+    ticks = 0
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # A thread may end meanwhile.
+            name, _, fields = stat.read_text().partition("(")[2].rpartition(")")
+            if name.startswith(("C1 Compiler", "C2 Compiler")):
+                ticks += sum(map(int, fields.split()[11:13]))
+    return ticks
 
 
 def _listens(port: int) -> bool:
