@@ -3,9 +3,10 @@
     python benchmarks/delivery_bench.py [--json] [--targets 20] [--rate 200] [--count 1500] [--rounds 3]
 
 A transaction is ten key-values of 1 KB, spread over the targets by hash. The targets live in a process of their own.
-*Dispatch* is when the player gets the entry from the log, *apply* when the target has received the batch that holds it;
-both are read from the same monotonic clock. The bare streams send one message per transaction and target for delay, and
-join what is queued for throughput, which is all that the player does, without its log, core, sessions or fences.
+*Dispatch* is when the log's tail shows the entry, *apply* when the target has received the batch that holds it; both
+are read from the same monotonic clock. For delay the bare streams are fed by the tail of the same kind of log, filled
+by the same producer, and send one message per transaction and target; for throughput they join what is queued. That is
+all that the player does, without its decoding, routing, core, sessions or fences.
 Bare and ours alternate, so that noise of the machine meets both.
 """
 
@@ -30,12 +31,13 @@ import grpc.aio
 import uvloop
 
 from logplayer.core.entry import HashMap
+from logplayer.core.fence import Position
 from logplayer.log.address import open_log
 from logplayer.log.protocol import NewEntry, Record
 from logplayer.player.config import PlayerConfig
 from logplayer.player.shell import Shell
 from logplayer.target import stream as target_stream
-from logplayer.target.memory import MemoryTarget
+from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
 from logplayer.wire.entries import encode_mutation
 from logplayer.wire.framing import Deframer, frame
@@ -62,6 +64,22 @@ def parts(number: int, targets: int) -> dict[int, bytes]:
 
 
 # --- The targets' process ---------------------------------------------------------------------------------------------
+
+
+class Sink:
+    """A target that checks everything and keeps nothing, like the bare receivers, which do not even check."""
+
+    inline = True
+
+    def __init__(self) -> None:
+        self._position = Position()
+
+    def position(self) -> Position:
+        return self._position
+
+    def apply(self, change: Change) -> Position:
+        self._position = change.check(self._position)
+        return self._position
 
 
 class Applied:
@@ -91,7 +109,7 @@ async def _targets(count: int, pipe: Connection) -> None:
     target_stream.Stream._batch = note  # type: ignore[method-assign]
     servers, addresses = [], []
     for i in range(count):
-        server = TargetServer({f"t{i}": MemoryTarget(inline=True)})
+        server = TargetServer({f"t{i}": Sink()})
         servers.append(server)
         addresses.append(list(await server.start(grpc="127.0.0.1:0", tcp="127.0.0.1:0")))
     bare_grpc = [await _bare_grpc_server(f"t{i}", applied) for i in range(count)]
@@ -230,23 +248,44 @@ def _take(queue: deque[bytes]) -> bytes:
 
 
 async def bare_delay(kind: str, ports: list[int], count: int, rate: float) -> dict[int, int]:
-    """Send ``count`` transactions at ``rate``; when each was dispatched."""
+    """Append ``count`` transactions at ``rate`` to a real file log and send what its tail shows, and when."""
     links = [BareGrpc() if kind == "grpc" else BareTcp() for _ in ports]
     for link, port in zip(links, ports, strict=True):
         await link.open(port)
-    await asyncio.sleep(0.2)
     work = [parts(number, len(ports)) for number in range(1, count + 1)]
     dispatched = {}
-    gc.collect()
-    gc.freeze()
-    async for number in paced(count, rate):
-        dispatched[number] = now()
-        for target, data in work[number - 1].items():
-            links[target].send(data)
-    await asyncio.sleep(0.3)
+
+    async def send(log: Any) -> None:
+        async for records in log.read(1):
+            for record in records:
+                dispatched[record.sequence] = now()
+                for target, data in work[record.sequence - 1].items():
+                    links[target].send(data)
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = await open_log(f"file://{folder}/log")
+        sender = asyncio.create_task(send(log))
+        await append(log, count, rate)
+        sender.cancel()
+        await log.close()
     for link in links:
         await link.close()
     return dispatched
+
+
+async def append(log: Any, count: int, rate: float) -> None:
+    """The same producer for both: it does not wait for one append before the next."""
+    payloads = [b"".join(encoded for _, encoded in transaction(number)) for number in range(1, count + 1)]
+    await asyncio.sleep(0.5)
+    gc.collect()
+    gc.freeze()
+    pending = set()
+    async for number in paced(count, rate):
+        task = asyncio.create_task(log.append([NewEntry("bench", number, payloads[number - 1])]))
+        pending.add(task)
+        task.add_done_callback(pending.discard)
+    await asyncio.gather(*pending)
+    await asyncio.sleep(0.3)
 
 
 async def bare_throughput(kind: str, ports: list[int], count: int) -> float:
@@ -302,24 +341,14 @@ async def our_delay(addresses: list[str], count: int, rate: float) -> dict[int, 
         for record in records:
             dispatched[record.index] = at
 
-    payloads = [b"".join(encoded for _, encoded in transaction(number)) for number in range(1, count + 1)]
     async with playing(addresses) as (log, shell):
-        await asyncio.sleep(0.5)
-        gc.collect()
-        gc.freeze()
         shell.on_dispatch = note
-        pending = set()
-        async for number in paced(count, rate):
-            task = asyncio.create_task(log.append([NewEntry("bench", number, payloads[number - 1])]))
-            pending.add(task)
-            task.add_done_callback(pending.discard)
-        await asyncio.gather(*pending)
-        await asyncio.sleep(0.3)
+        await append(log, count, rate)
     return dispatched
 
 
 async def our_throughput(addresses: list[str], count: int) -> float:
-    """Payload bytes per second from a log that is already full, from the start of the player to the last apply."""
+    """Payload bytes per second from a log that is already full, from the first dispatch to the last ack."""
     with tempfile.TemporaryDirectory() as folder:
         log = await open_log(f"file://{folder}/log")
         total = last = 0
@@ -329,13 +358,14 @@ async def our_throughput(addresses: list[str], count: int) -> float:
             last = (await log.append([NewEntry("bench", first + i, p) for i, p in enumerate(payloads)]))[-1]
         targets = {f"t{i}": address for i, address in enumerate(addresses)}
         shell = Shell(log, PlayerConfig(targets=targets, map=HashMap(tuple(targets))))
-        started = time.perf_counter()
+        began: list[float] = []
+        shell.on_dispatch = lambda records: began or began.append(time.perf_counter())  # type: ignore[func-returns-value]
         task = asyncio.create_task(shell.run())
         while not hasattr(shell, "core") or any(q.acked < last for q in shell.core.queues.values()):
             if task.done():
                 raise SystemExit(f"the player ended: {task.result()}")
             await asyncio.sleep(0.005)
-        spent = time.perf_counter() - started
+        spent = time.perf_counter() - began[0]
         shell.request_stop()
         await task
         await log.close()

@@ -77,6 +77,7 @@ def test_percentiles_are_those_of_the_samples(filled: Filled) -> None:
             }
             assert {key: found[key] for key in expected} == pytest.approx(expected, abs=1e-4)
             assert found["n"] == len(values)
+    assert [part["reached_rate"] for part in row["rounds"]] == [100.0, 100.0]
 
 
 def test_the_delay_over_time_is_told_per_second(filled: Filled) -> None:

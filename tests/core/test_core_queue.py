@@ -106,6 +106,28 @@ def test_nothing_is_sent_twice_and_nothing_when_there_is_nothing() -> None:
     assert queue.take(1) is None
 
 
+def test_a_lone_message_passes_the_empty_queue() -> None:
+    queue = live()
+    batch = queue.pass_on(Message(3, b"xy"))
+    assert batch is not None
+    assert (batch.prev, batch.to, [m.index for m in batch.messages]) == (0, 3, [3])
+    assert (queue.sent, queue.covered, queue.window.bytes, queue.writable) == (3, 3, 2, False)
+
+
+def test_a_lone_message_does_not_pass_a_full_window() -> None:
+    queue = live(flight_batches_max=2, flight_bytes_max=10, batch_bytes_max=10)
+    assert queue.pass_on(Message(1, b"x" * 20)) is not None  # An empty window takes any size.
+    queue.writable = True
+    assert queue.pass_on(Message(2, b"x")) is None
+    queue.ack(1, 0)
+    assert queue.pass_on(Message(2, b"x")) is not None
+    queue.writable = True
+    assert queue.pass_on(Message(3, b"x")) is not None
+    queue.writable = True
+    assert queue.pass_on(Message(4, b"x")) is None
+    assert queue.covered == 3
+
+
 def test_an_empty_batch_moves_an_idle_target() -> None:
     batch = live().take(5)
     assert batch is not None

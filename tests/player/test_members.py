@@ -60,6 +60,7 @@ async def test_a_target_is_added_at_the_start_of_the_log_while_all_runs(house: H
         told = await logplayer("target", "add", "c", seat.address, "--at", "0", "--log", house.log_address, "--json")
         await until(lambda: player.live("a", "b", "c"), "c has joined")
     assert json.loads(told)["at"] == 0
+    await until(lambda: player.target("c").index >= player.target("a").index, "c has applied what it joined with")
     with seat.store() as store:
         assert len(list(store.scan())) == 500
     listed = json.loads(await logplayer("target", "list", "--log", house.log_address, "--json"))

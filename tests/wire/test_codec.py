@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,9 +58,7 @@ records: st.SearchStrategy[Record] = (
 
 
 def joined(batch: Batch) -> bytes:
-    return codec.encode_batch(
-        batch.prev, batch.to, [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
-    )
+    return codec.encode_batch(batch.prev, batch.to, batch.messages)
 
 
 @given(batches)
@@ -95,6 +94,35 @@ def test_answers_round_trip(position: Position, name: str) -> None:
     assert codec.decode_to_player(codec.encode_position_answer(name, position)) == position
     assert codec.decode_position(codec.encode_position(name, position)) == position
     assert codec.decode_to_player(codec.encode_failed(1, name)) == codec.Failed(1, name)
+
+
+@given(positions)
+def test_acks_by_hand_are_what_the_generated_code_reads_and_writes(position: Position) -> None:
+    ack = target_pb2.Ack(index=position.index, digest=position.digest.to_bytes(16, "big"))
+    plain = target_pb2.ToPlayer(ack=ack)
+    assert target_pb2.ToPlayer.FromString(codec.encode_ack(position)) == plain
+    assert codec.decode_to_player(plain.SerializeToString()) == codec.Ack(position.index, position.digest)
+
+
+near_acks = st.builds(
+    lambda index, tag, digest: b"\x08" + index + tag + digest,
+    st.binary(min_size=1, max_size=10),
+    st.sampled_from([b"\x12\x10", b"\x12\x0f", b"\x1a\x10", b""]),
+    st.binary(min_size=14, max_size=17),
+)
+
+
+@given(st.binary(max_size=40) | near_acks)
+def test_what_only_looks_like_an_ack_is_read_as_the_generated_code_reads_it(rest: bytes) -> None:
+    likeness = b"\x12" + bytes((len(rest),)) + rest
+    try:
+        plain = target_pb2.ToPlayer.FromString(likeness)
+    except DecodeError:
+        with pytest.raises(Malformed):
+            codec.decode_to_player(likeness)
+        return
+    if len(plain.ack.digest) in (0, 16):
+        assert codec.decode_to_player(likeness) == codec.Ack(plain.ack.index, int.from_bytes(plain.ack.digest, "big"))
 
 
 @given(st.sampled_from(Refusal), text, u64, u64)

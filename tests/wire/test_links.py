@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from logplayer.core.entry import Session
+from logplayer.core.entry import Message, Session
 from logplayer.core.invariant import InvariantViolation
 from logplayer.errors import AddressError, ConfigError, TargetError
 from logplayer.target.memory import MemoryTarget
@@ -106,7 +106,7 @@ async def test_a_refusal_comes_before_the_end_even_with_messages_under_way(addre
             await asyncio.sleep(0)
             if diary.heard.count("writable") == sent:
                 sent += 1
-                link.send(codec.encode_batch(0, 1, [codec.encode_delivery(1, bytes(50_000))]))
+                link.send(codec.encode_batch(0, 1, [Message(1, bytes(50_000))]))
         assert await diary.end() is None
         assert isinstance(next(what for what in diary.heard if what != "writable"), codec.Refused)
 
@@ -129,7 +129,7 @@ async def test_a_link_waits_for_a_target_that_does_not_read(monkeypatch: pytest.
     listening = socket.create_server(("127.0.0.1", 0))
     diary = Diary()
     link = await connect(f"tcp://127.0.0.1:{listening.getsockname()[1]}", diary)
-    chunk = codec.encode_batch(0, 1, [codec.encode_delivery(1, bytes(200_000))])
+    chunk = codec.encode_batch(0, 1, [Message(1, bytes(200_000))])
     sent = 0
     for _ in range(200):
         link.send(chunk)

@@ -35,14 +35,45 @@ class LogHost(Protocol):
         """Stop everything; safe to call twice."""
 
 
+class LogServers:
+    """Processes ``logplayer log serve``, by the address that they serve at."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, log: str) -> str:
+        command = [sys.executable, "-m", "logplayer.cli", "log", "serve", "--log", log, "--listen", "127.0.0.1:0"]
+        server = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        if not line:
+            raise LogUnavailable(f"the log server ended at its start (exit code {server.wait()})")
+        address = str(json.loads(line)["address"])
+        self._running[address] = server
+        return address
+
+    def stop(self, address: str) -> None:
+        server = self._running.pop(address)
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+    def stop_all(self) -> None:
+        for address in list(self._running):
+            self.stop(address)
+
+
 class FileHost:
-    """Each log is a directory and a process ``logplayer log serve``."""
+    """Each log is a directory behind a log server."""
 
     kind = "file"
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._servers: dict[str, subprocess.Popen[str]] = {}
+        self._servers = LogServers()
         self._made = 0
 
     def open(self) -> None:
@@ -51,29 +82,13 @@ class FileHost:
     def fresh(self) -> str:
         assert self._folder is not None
         self._made += 1
-        log = f"file://{self._folder.name}/log{self._made}"
-        command = [sys.executable, "-m", "logplayer.cli", "log", "serve", "--log", log, "--listen", "127.0.0.1:0"]
-        server = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True, start_new_session=True)
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        if not line:
-            raise LogUnavailable(f"the log server ended at its start (exit code {server.wait()})")
-        address = str(json.loads(line)["address"])
-        self._servers[address] = server
-        return address
+        return self._servers.start(f"file://{self._folder.name}/log{self._made}")
 
     def drop(self, address: str) -> None:
-        server = self._servers.pop(address)
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        self._servers.stop(address)
 
     def close(self) -> None:
-        for address in list(self._servers):
-            self.drop(address)
+        self._servers.stop_all()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -110,6 +125,32 @@ class NatsHost:
             self._folder = None
 
 
+class ServedHost(NatsHost):
+    """The same behind a log server, which is then the only writer: for several applications, and for a player that
+    takes over while they write."""
+
+    kind = "served"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._servers = LogServers()
+        self.behind: dict[str, str] = {}  # The log behind each server.
+
+    def fresh(self) -> str:
+        log = super().fresh()
+        address = self._servers.start(log)
+        self.behind[address] = log
+        return address
+
+    def drop(self, address: str) -> None:
+        self._servers.stop(address)
+        super().drop(self.behind.pop(address))
+
+    def close(self) -> None:
+        self._servers.stop_all()
+        super().close()
+
+
 async def _make(address: str) -> None:
     from logplayer.log.address import open_log
 
@@ -130,5 +171,5 @@ async def _delete(address: str) -> None:
 
 
 def make_host(kind: str) -> FileHost | NatsHost:
-    """The host for ``--log``."""
-    return NatsHost() if kind == "nats" else FileHost()
+    """The host for ``--log``, and ``served`` for NATS behind a log server."""
+    return {"file": FileHost, "nats": NatsHost, "served": ServedHost}[kind]()

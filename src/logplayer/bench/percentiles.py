@@ -37,10 +37,17 @@ def delays(frame: DataFrame) -> list[dict[str, Any]]:
     # How the delay grows within a run: 1 when it is steady.
     late = f.avg(f.when(f.col("share") > 0.75, f.col("apply"))) / f.avg(f.when(f.col("share") <= 0.25, f.col("apply")))
     totals = frame.groupBy(KEYS).agg(f.count("*").alias("n"), late.alias("growth"), *means, *wanted)
-    rounds = frame.groupBy([*KEYS, "round"]).agg(f.count("*").alias("n"), *means, *wanted)
+    # What was really asked for per second: a contestant that waits for its own commits may be slower than the rate.
+    reached = (f.max("transaction") - f.min("transaction")) / f.max("at_s")
+    rounds = frame.groupBy([*KEYS, "round"]).agg(f.count("*").alias("n"), reached.alias("reached"), *means, *wanted)
     by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rounds.orderBy("round").collect():
-        told = {"round": row["round"], **{name: figures(row, name) for name in ("player", "apply")}}
+        reached_rate = row["reached"] and round(row["reached"], 1)
+        told = {
+            "round": row["round"],
+            "reached_rate": reached_rate,
+            **{name: figures(row, name) for name in ("player", "apply")},
+        }
         by_key.setdefault(tuple(row[key] for key in KEYS), []).append(told)
     found = []
     for row in totals.orderBy(KEYS).collect():

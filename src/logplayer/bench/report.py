@@ -87,11 +87,24 @@ def _figure(drawing: Drawing) -> str:
 
 
 def _delays(result: Result) -> str:
-    head = ("experiment", "contestant", "guarantee", "targets", "KB", "rate/s", "delay", "mean", *SHARES, "n", "growth")
+    head = (
+        "experiment",
+        "contestant",
+        "guarantee",
+        "targets",
+        "KB",
+        "rate/s",
+        "reached",
+        "delay",
+        "mean",
+        *SHARES,
+        "n",
+        "growth",
+    )
     rows = [
         (
             row["experiment"], row["contestant"], result["guarantees"].get(row["contestant"], ""),
-            row["targets"], row["keys"], f"{row['rate']:g}", kind,
+            row["targets"], row["keys"], f"{row['rate']:g}", _reached(row), kind,
             *(f"{row[kind][key]:.3f}" for key in ("mean", *SHARES)), row[kind]["n"],
             "" if row["growth"] is None else f"{row['growth']:g}",
         )
@@ -100,9 +113,16 @@ def _delays(result: Result) -> str:
     ]  # fmt: skip
     text = (
         "<p>Milliseconds. <b>player</b>: dispatch to apply. <b>apply</b>: asked to apply. <b>commit</b>: asked to "
-        "durable. <b>growth</b>: the mean apply delay of a run's last quarter over its first; a backlog grows.</p>"
+        "durable. <b>growth</b>: the mean apply delay of a run's last quarter over its first; a backlog grows. "
+        "<b>reached</b>: the rate that was really asked for, where a contestant waits for its own commits.</p>"
     )
     return text + _table(head, rows)
+
+
+def _reached(row: Result) -> str:
+    """The lowest rate of the rounds that was really asked for."""
+    found = [part["reached_rate"] for part in row["rounds"] if part["reached_rate"]]
+    return f"{min(found):g}" if found else ""
 
 
 def _profile(name: str, root: flame.Frame, result: Result) -> str:

@@ -48,11 +48,13 @@ class Step(NamedTuple):
 
 
 def own_contestants(log: str) -> dict[str, Make]:
-    """This product and its limits; each player beside its bare streams."""
+    """This product and its limits; each player beside its bare streams. ``served``: with a log server before NATS."""
     makes: dict[str, Make] = {}
     for scheme in SCHEMES:
         makes[f"ours_{scheme}"] = lambda scheme=scheme: Ours(scheme, make_host(log))  # type: ignore[misc]
         makes[f"bare_{scheme}"] = lambda scheme=scheme: Bare(scheme, make_host(log))  # type: ignore[misc]
+        if log == "nats":
+            makes[f"served_{scheme}"] = lambda scheme=scheme: Ours(scheme, make_host("served"))  # type: ignore[misc]
     makes["fdatasync"] = Fdatasync
     return makes
 

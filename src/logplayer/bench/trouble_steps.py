@@ -12,7 +12,7 @@ from dataclasses import replace
 from logplayer.bench.actor import Actor
 from logplayer.bench.contest import Workload
 from logplayer.bench.live import Live
-from logplayer.bench.logs import NatsHost
+from logplayer.bench.logs import ServedHost
 from logplayer.bench.ours import SCHEMES
 from logplayer.bench.play import Player
 from logplayer.bench.steps import Bench, Step
@@ -68,9 +68,10 @@ def failover(bench: Bench) -> Iterator[Step]:
 
 def _kill_all(bench: Bench, name: str, nth: int) -> None:
     workload = Workload(2, 10, bench.options.rate, 1, 0)
+    log = "served" if bench.options.log == "nats" else bench.options.log
     with (
         tempfile.TemporaryDirectory(prefix="lp-bench-") as folder,
-        Live(name.removeprefix("ours_"), bench.options.log, [[0], [1]], workload, folder) as live,
+        Live(name.removeprefix("ours_"), log, [[0], [1]], workload, folder) as live,
     ):
         live.begin()
         kills: dict[str, Callable[[Live], None]] = {
@@ -78,7 +79,7 @@ def _kill_all(bench: Bench, name: str, nth: int) -> None:
             "player, a new process": _kill_player,
             "player, one that waits": _standby(live),
         }
-        if isinstance(live.host, NatsHost):
+        if isinstance(live.host, ServedHost):
             kills["the log's leader"] = _kill_leader
         for what, kill in kills.items():
             time.sleep(0.5)
@@ -116,14 +117,17 @@ def _standby(live: Live) -> Callable[[Live], None]:
 
 
 def _kill_leader(live: Live) -> None:
-    assert isinstance(live.host, NatsHost)
+    assert isinstance(live.host, ServedHost)
     from logplayer.testing.log_nats import leader_of
+
+    host = live.host
 
     async def leader() -> int:
         from logplayer.log.address import parse
         from logplayer.log.nats_log import NatsLog
 
-        log = await NatsLog.open(parse(live.log).hosts, parse(live.log).name)
+        behind = parse(host.behind[live.log])
+        log = await NatsLog.open(behind.hosts, behind.name)
         try:
             return await leader_of(log)
         finally:

@@ -77,7 +77,7 @@ def check(position: Position, session: Session, batch: Batch) -> Refused | None:
 
 def advance(position: Position, batch: Batch) -> Position:
     """The position to store with the batch's data, in one transaction. Call only after :func:`check`."""
-    return replace(position, index=batch.to, digest=digests.extend(position.digest, batch.messages))
+    return Position(batch.to, position.session, digests.extend(position.digest, batch.messages), position.log_id)
 
 
 def well_formed(batch: Batch) -> bool:

@@ -169,6 +169,29 @@ class TargetQueue:
         self.covered = message.index
         return True
 
+    def pass_on(self, message: Message) -> SendBatch | None:
+        """A batch with this message alone, past the queue; None if it must be queued, for want of room in the window.
+
+        The caller has found the stream ready and the queue empty.
+        """
+        window = self.window
+        flight = window.flight
+        index = message.index
+        size = len(message.payload)
+        if flight and (len(flight) >= window.batches_max or window.bytes + size > window.bytes_max):
+            return None
+        if index <= self.covered:
+            raise broken("QueueHoldsCoverage", queue=self, index=index)
+        if self.session is None or not self.writable or self.messages:
+            raise broken("OneWriter", queue=self)
+        prev = self.sent
+        self.sent = self.covered = index
+        self.writable = False
+        flight.append((index, 1, size))
+        window.count += 1
+        window.bytes += size
+        return SendBatch(self.name, self.session, prev, index, [message])
+
     def has_room(self) -> bool:
         """Whether less than half of the queue is taken."""
         limits = self.limits

@@ -54,14 +54,18 @@ class Sessions:
         if batch is None:
             return
         self._effects.append(batch)
-        heartbeat = queue.heartbeat
-        heartbeat.sent_at = self.now
-        if len(queue.window.flight) == 1:
-            heartbeat.progress_at = self.now  # The wait for progress starts with the first batch in flight.
+        self._sent(queue)
         if self._trace:
             self._trace.send(batch)
         if queue.state is not LIVE:
             self._catch_up(queue)
+
+    def _sent(self, queue: TargetQueue) -> None:
+        """A batch is on its way: note the time."""
+        heartbeat = queue.heartbeat
+        heartbeat.sent_at = self.now
+        if len(queue.window.flight) == 1:
+            heartbeat.progress_at = self.now  # The wait for progress starts with the first batch in flight.
 
     def _coverage_due(self, queue: TargetQueue) -> bool:
         """Whether an idle target should be moved forward by an empty batch."""

@@ -58,8 +58,7 @@ class TargetSession:
 
     def send(self, batch: SendBatch) -> None:
         """Send the batch, at once if the link is ready."""
-        deliveries = [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
-        data = codec.encode_batch(batch.prev, batch.to, deliveries)
+        data = codec.encode_batch(batch.prev, batch.to, batch.messages)
         if self._writing:
             self._batch = data
         else:

@@ -22,6 +22,7 @@ from logplayer.core import effect, event
 from logplayer.core.entry import Checkpoint, Takeover, TargetAdded
 from logplayer.core.invariant import InvariantViolation
 from logplayer.core.player import Player
+from logplayer.core.queue import State
 from logplayer.core.trace import Sink
 from logplayer.errors import ConfigError, LogError, LogPlayerError, Trimmed
 from logplayer.log.protocol import Info, Log, Record
@@ -39,6 +40,7 @@ logger = logging.getLogger("logplayer.player")
 STOPPED = "stopped"
 STEPPED_DOWN = "stepped down"
 ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
+MEET_SECONDS = 0.005
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 REST_MS_MAX = 50  # How long the main stream may rest while every target has plenty to do.
 UNROUTABLE_KEPT = 10_000  # Indexes that are remembered, so that each is reported once.
@@ -261,6 +263,7 @@ class Shell:
     async def _fetch(self) -> None:
         """Read the log for ever, from where the core stands; after trouble, again from there."""
         attempt = 0
+        await self._meet_targets()
         while True:
             try:
                 async with aclosing(self.log.read(self.core.current + 1)) as batches:  # type: ignore[type-var]
@@ -273,6 +276,20 @@ class Shell:
                 logger.warning("the log cannot be read at %d: %s; trying again", self.core.current + 1, error)
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
                 attempt += 1
+
+    async def _meet_targets(self) -> None:
+        """Let the targets open before the first entry, so that those at the start join the main stream at once.
+
+        Otherwise it would run ahead of them while they connect, and each would have to read the same entries for
+        itself. Not for long: a target that is down must not hold the others up.
+        """
+        for _ in range(round(ASK_SECONDS / MEET_SECONDS)):
+            if all(
+                queue.state is not State.SUSPENDED or queue.health.attempts or queue.health.blocked
+                for queue in self.core.queues.values()
+            ):
+                return
+            await asyncio.sleep(MEET_SECONDS)
 
     async def _take(self, records: list[Record]) -> None:
         """Give a batch of the log to the core in steps that do not keep acks and heartbeats waiting."""

@@ -65,8 +65,7 @@ class Link:
         """Send the next batch; waits while too much is unacked."""
         if batch.prev != self.sent:
             raise OutOfSync(f"a batch from {batch.prev} cannot follow {self.sent}")
-        deliveries = [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
-        data = codec.encode_batch(batch.prev, batch.to, deliveries)
+        data = codec.encode_batch(batch.prev, batch.to, batch.messages)
         while not self._writable or (self._flight and sum(b for _, b in self._flight) + len(data) > FLIGHT_BYTES_MAX):
             await self._wait()
         self._flight.append((batch.to, len(data)))

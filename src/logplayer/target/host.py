@@ -152,30 +152,20 @@ class Host:
 
     def _submit(self, work: Callable[[], Outcome], then: Then) -> None:
         if self._inline:
-            future: Future[Outcome] = Future()
-            try:
-                future.set_result(work())
-            except Exception as error:  # noqa: BLE001 - as a thread would: the store's error goes to the stream.
-                future.set_exception(error)
-            self._loop.call_soon(self._finished, future, then)
+            self._loop.call_soon(self._finished, _outcome(work), then)
             return
 
         def done(future: Future[Outcome]) -> None:
             # Cancelled means that the server stops: nobody is left to hear it.
             if not future.cancelled() and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._finished, future, then)
+                self._loop.call_soon_threadsafe(self._finished, future.result(), then)
 
         try:
-            self._thread.submit(work).add_done_callback(done)
+            self._thread.submit(_outcome, work).add_done_callback(done)
         except RuntimeError:
             then(Outcome(error=TargetError(f"target {self.name} is stopping")))
 
-    def _finished(self, future: Future[Outcome], then: Then) -> None:
-        error = future.exception()
-        if isinstance(error, Exception):
-            then(Outcome(error=error))
-            return
-        outcome = future.result()
+    def _finished(self, outcome: Outcome, then: Then) -> None:
         if outcome.position is not None:
             self.position = outcome.position
             self._wake()
@@ -186,3 +176,10 @@ class Host:
             _, _, future = heapq.heappop(self._waiting)
             if not future.done():
                 future.set_result(self.position)
+
+
+def _outcome(work: Callable[[], Outcome]) -> Outcome:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever the store raises ends the stream, not the server.
+        return Outcome(error=error)

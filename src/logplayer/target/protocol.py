@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from logplayer.core.entry import Message, Session
@@ -46,6 +45,7 @@ class Change:
         self.session = session
         self.log_id = log_id
         self.batch = batch
+        self._rows: list[Row] | None = None
 
     def check(self, stored: Position) -> Position:
         """The position to store together with the rows, given the one that is stored now.
@@ -63,14 +63,12 @@ class Change:
             raise Rejected(refused)
         return advance(stored, self.batch)
 
-    @cached_property
+    @property
     def rows(self) -> list[Row]:
         """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
-        rows: list[Row] = []
-        for message in self.messages:
-            if not message.quarantine:
-                rows += decode_rows(message)
-        return rows
+        if self._rows is None:
+            self._rows = [row for message in self.messages if not message.quarantine for row in decode_rows(message)]
+        return self._rows
 
     @property
     def runs(self) -> Iterator[tuple[bool, list[Row]]]:
@@ -95,8 +93,9 @@ class Change:
 
 def decode_rows(message: Message) -> list[Row]:
     """The rows of one entry, or Poison if its payload is not a transaction."""
+    index = message.index
     try:
-        return [Row(message.index, key, value) for key, value in decode_transaction(message.payload)]
+        return [Row(index, key, value) for key, value in decode_transaction(message.payload)]
     except Malformed as error:
         raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
 

@@ -22,6 +22,10 @@ from logplayer.wire import codec
 JOIN_BYTES_MAX = 4 * 1024 * 1024
 # What a stream may have read and not yet committed; one message may exceed it. Reading resumes at half of it.
 READ_AHEAD_BYTES = 8 * 1024 * 1024
+# An ack costs both sides as much as a batch, and nobody waits for it but the window: it may wait for others to join it,
+# for this long, or until this much is applied and unacked.
+ACK_SECONDS = 0.001
+ACK_BYTES = 64 * 1024
 # Questions about the position that one tcp:// connection may have unanswered.
 QUESTIONS_MAX = 100
 
@@ -57,6 +61,8 @@ class Stream:
         self._paused = False
         self._out: deque[bytes] = deque()
         self._ack_due = False
+        self._unacked_bytes = 0
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._questions: set[asyncio.Future[Position]] = set()
 
     # --- From the transport ---
@@ -90,12 +96,25 @@ class Stream:
             return codec.encode_ack(self._host.position)
         return None
 
+    def _ack(self) -> None:
+        """Send an ack of everything that is durable now."""
+        self._forget_ack()
+        self._ack_due = True
+        self._peer.flush()
+
+    def _forget_ack(self) -> None:
+        self._ack_due = False
+        self._unacked_bytes = 0
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+
     def gone(self) -> None:
         """The transport is closed. A commit that runs goes on; what waits for one is dropped, unacked."""
         self.ended = True
         self._batches.clear()
         self._out.clear()
-        self._ack_due = False
+        self._forget_ack()
         for question in list(self._questions):
             question.cancel()
         if self._host is not None:
@@ -154,8 +173,7 @@ class Stream:
         if self._host is None:
             self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
         elif self._is_open:
-            self._ack_due = True
-            self._peer.flush()
+            self._ack()
         # Else the Opened that is under way answers it.
 
     def _ask(self, ask: codec.AskPosition) -> None:
@@ -210,12 +228,15 @@ class Stream:
         if self.ended:
             return  # The commit outlived its stream; the next Open reads the index that it left.
         if outcome.position is not None:
-            self._ack_due = True
+            self._unacked_bytes += self._committing_bytes
         if outcome.position is None or outcome.refused is not None:
             self._not_done(outcome)
             return
         self._commit()
-        self._peer.flush()
+        if self._unacked_bytes >= ACK_BYTES:
+            self._ack()
+        elif self._ack_timer is None:
+            self._ack_timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self._ack)
         if self._paused and self._bytes <= READ_AHEAD_BYTES // 2:
             self._paused = False
             self._peer.resume()
@@ -235,7 +256,7 @@ class Stream:
 
     def _refuse(self, refused: Refused) -> None:
         """Say no, after the ack of what was done before it, and end."""
-        if self._ack_due and self._host is not None:
+        if self._unacked_bytes and self._host is not None:
             self._out.append(codec.encode_ack(self._host.position))
         self._out.append(codec.encode_refused(refused))
         self._end()
@@ -246,7 +267,7 @@ class Stream:
 
     def _end(self) -> None:
         self.ended = True
-        self._ack_due = False
+        self._forget_ack()
         self._batches.clear()
         if self._host is not None:
             self._host.release(self)

@@ -40,8 +40,7 @@ Answer = codec.ToPlayer | Ended
 
 def encode(batch: Batch) -> bytes:
     """A batch as a ``ToTarget`` message."""
-    deliveries = [codec.encode_delivery(m.index, m.payload, m.quarantine) for m in batch.messages]
-    return codec.encode_batch(batch.prev, batch.to, deliveries)
+    return codec.encode_batch(batch.prev, batch.to, batch.messages)
 
 
 @dataclass

@@ -43,42 +43,45 @@ def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
     The slices are tagged fields: joining some of them is the encoded transaction of just these. A field that is
     not a mutation has no destination, so the payload is refused instead of losing it.
     """
-    mutations = []
+    mutations: list[Mutation] = []
     position = 0
     end = len(payload)
     while position < end:
         start = position
-        if payload[position] != _MUTATIONS:
-            raise Malformed(f"byte {position} of a transaction does not start a mutation")
-        length, position = _read_varint(payload, position + 1)
-        if position + length > end:
+        if payload[start] != _MUTATIONS:
+            raise Malformed(f"byte {start} of a transaction does not start a mutation")
+        if start + 3 <= end and payload[start + 2] < 0x80 <= payload[start + 1]:
+            body = start + 3  # A length of two bytes, as a value of some size has.
+            length = payload[start + 1] + (payload[start + 2] << 7) - 0x80
+        else:
+            length, body = read_varint(payload, start + 1)
+        position = body + length
+        if position > end:
             raise Malformed(f"a transaction ends inside the mutation at byte {start}")
-        mutations.append(_mutation(payload, start, position, position + length))
-        position += length
+        try:
+            # Most are a short key, a value and no more: these are cut without a look at the value.
+            key_length = payload[body + 1]
+            key_end = body + 2 + key_length
+            size = payload[key_end + 1]
+            value = key_end + 2
+            if size >= 0x80:
+                more = payload[value]
+                size += (more << 7) - 0x80 if more < 0x80 else end
+                value += 1
+            plain = (
+                value + size == position and payload[body] == 0x0A and payload[key_end] == 0x12 and key_length < 0x80
+            )
+        except IndexError:
+            plain = False
+        if plain:
+            mutations.append(_new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:position], "")))
+        else:
+            mutations.append(_mutation(payload, start, body, position))
     return tuple(mutations)
 
 
 def _mutation(payload: bytes, start: int, body: int, end: int) -> Mutation:
-    """The mutation whose field is ``payload[start:end]`` and whose message begins at ``body``.
-
-    Read by hand if it looks as encoders write it: key, value, op, target, each once at most and with a short length.
-    The value, nearly all of it, is then copied once and never looked at. Everything else is left to protobuf.
-    """
-    try:
-        key_end = body + 2 + payload[body + 1]
-        value_length, position = _read_varint(payload, key_end + 1)
-        position += value_length
-        plain = payload[body] == 0x0A and payload[body + 1] < 0x80 and payload[key_end] == 0x12
-        if plain and position == end:
-            return _new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:end], ""))
-        if plain and position < end and payload[position] == 0x18 and payload[position + 1] < 0x80:
-            position += 2
-        if plain and position < end and payload[position] == 0x22 and position + 2 + payload[position + 1] == end:
-            target = payload[position + 2 : end].decode() if payload[position + 1] < 0x80 else ""
-            if target:
-                return _new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:end], target))
-    except (IndexError, Malformed, UnicodeDecodeError):
-        pass  # Not as encoders write it, or not a mutation at all.
+    """The mutation whose field is ``payload[start:end]`` and whose message begins at ``body``, whatever its shape."""
     try:
         mutation = pb.Mutation.FromString(payload[body:end])
     except DecodeError as error:
@@ -182,7 +185,7 @@ def decode_map(shard_map: pb.ShardMap) -> ShardMap:
     raise Malformed("a shard map has no kind that this version knows; upgrade the player")
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """The number at ``position`` and the position behind it."""
     try:
         value = data[position]
