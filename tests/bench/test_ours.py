@@ -109,3 +109,20 @@ def test_an_actor_tells_what_went_wrong() -> None:
         actor.ask("die")
     actor.stop()
     actor.stop()
+
+
+class Talkative:
+    """An actor with a long answer."""
+
+    def tell_all(self, count: int) -> bytes:
+        return bytes(count)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_an_answer_may_be_long() -> None:
+    actor = Actor(Talkative)
+    assert len(actor.ask("tell_all", 20_000_000)) == 20_000_000
+    assert actor.ask("tell_all", 1) == b"\0"
+    actor.stop()

@@ -103,6 +103,7 @@ async def _serve(make: Callable[[], Any], pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
 
     def readable() -> None:
+        os.set_blocking(pipe.fileno(), True)  # The loop that watches it has made it non-blocking.
         try:
             questions.put_nowait(pipe.recv())
         except (EOFError, OSError):  # The parent is gone.
@@ -116,6 +117,7 @@ async def _serve(make: Callable[[], Any], pipe: Connection) -> None:
         if what == END:
             break
         answer = await _answer(actor, what, arguments)
+        os.set_blocking(pipe.fileno(), True)
         try:
             pipe.send(answer)
         except OSError:

@@ -110,8 +110,8 @@ class Live:
             )
         return samples
 
-    def next_delivery(self, since_ns: int, seconds: float = 60.0) -> float:
-        """Seconds from a moment until every target has applied an entry that was asked for after it."""
+    def next_delivery(self, killed_ns: int, gone_ns: int, seconds: float = 60.0) -> float:
+        """Seconds from a kill until every target has applied an entry that was asked for when the process was gone."""
         waiting = {number for numbers in self.groups for number in numbers}
         first: dict[int, int] = {}
         seen: list[tuple[int, int, int]] = []
@@ -122,11 +122,11 @@ class Live:
                 seen += self.applied(group)
             self._learn()
             for target, index, at in seen:
-                if index in self.numbers and self.numbers[index][1] > since_ns:
+                if index in self.numbers and self.numbers[index][1] > gone_ns:
                     first[target] = min(at, first.get(target, at))
         if waiting - first.keys():
             raise TimeoutError(f"targets {sorted(waiting - first.keys())} got nothing within {seconds:.0f} s")
-        return (max(first.values()) - since_ns) / 1e9
+        return (max(first.values()) - killed_ns) / 1e9
 
     def usage(self) -> dict[str, dict[str, Any]]:
         """What each process has used so far; the targets' as one."""

@@ -172,4 +172,5 @@ async def _delete(address: str) -> None:
 
 def make_host(kind: str) -> FileHost | NatsHost:
     """The host for ``--log``, and ``served`` for NATS behind a log server."""
-    return {"file": FileHost, "nats": NatsHost, "served": ServedHost}[kind]()
+    hosts: dict[str, type[FileHost] | type[NatsHost]] = {"file": FileHost, "nats": NatsHost, "served": ServedHost}
+    return hosts[kind]()

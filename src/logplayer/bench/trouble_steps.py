@@ -19,6 +19,7 @@ from logplayer.bench.steps import Bench, Step
 
 FROZEN_TARGETS = 20
 VICTIM = "t0"
+Moments = tuple[int, int]  # When a process was killed, and when it was gone.
 
 
 def frozen(bench: Bench) -> Iterator[Step]:
@@ -74,7 +75,7 @@ def _kill_all(bench: Bench, name: str, nth: int) -> None:
         Live(name.removeprefix("ours_"), log, [[0], [1]], workload, folder) as live,
     ):
         live.begin()
-        kills: dict[str, Callable[[Live], None]] = {
+        kills: dict[str, Callable[[Live], Moments]] = {
             "target": _kill_target,
             "player, a new process": _kill_player,
             "player, one that waits": _standby(live),
@@ -84,39 +85,46 @@ def _kill_all(bench: Bench, name: str, nth: int) -> None:
         for what, kill in kills.items():
             time.sleep(0.5)
             live.forget()
-            began = time.monotonic_ns()
-            kill(live)
-            seconds = live.next_delivery(began)
+            seconds = live.next_delivery(*kill(live))
             bench.raw.note_measure("failover", name, nth, what=what, seconds=seconds)
         live.producer.ask("finish", seconds=180)
 
 
-def _kill_target(live: Live) -> None:
-    live.targets[1].kill()
+def _timed(kill: Callable[[], None]) -> Moments:
+    killed = time.monotonic_ns()
+    kill()
+    return killed, time.monotonic_ns()
+
+
+def _kill_target(live: Live) -> Moments:
+    moments = _timed(live.targets[1].kill)
     live.restart_targets(1)
+    return moments
 
 
-def _kill_player(live: Live) -> None:
-    live.player.kill()
+def _kill_player(live: Live) -> Moments:
+    moments = _timed(live.player.kill)
     live.player = Actor(Player)
     live.play()
+    return moments
 
 
-def _standby(live: Live) -> Callable[[Live], None]:
+def _standby(live: Live) -> Callable[[Live], Moments]:
     """A process that has everything loaded and plays as soon as it is told."""
     waits = Actor(Player)
     waits.ask("usage")
     live.spares.append(waits)
 
-    def kill(live: Live) -> None:
-        live.player.kill()
+    def kill(live: Live) -> Moments:
+        moments = _timed(live.player.kill)
         live.player = live.spares.pop()
         live.play()
+        return moments
 
     return kill
 
 
-def _kill_leader(live: Live) -> None:
+def _kill_leader(live: Live) -> Moments:
     assert isinstance(live.host, ServedHost)
     from logplayer.testing.log_nats import leader_of
 
@@ -133,4 +141,5 @@ def _kill_leader(live: Live) -> None:
         finally:
             await log.close()
 
-    live.host.cluster.kill(asyncio.run(leader()))
+    node = asyncio.run(leader())
+    return _timed(lambda: host.cluster.kill(node))
