@@ -10,7 +10,7 @@ import pytest
 from logplayer.bench.actor import ActorFailed
 from logplayer.bench.contest import Workload
 from logplayer.bench.producer import payload_of
-from logplayer.bench.rivals import jars, parts
+from logplayer.bench.rivals import jars, parts, rivals
 from logplayer.bench.rivals.__main__ import main
 from logplayer.bench.rivals.brokers import Brokers
 from logplayer.errors import UserError
@@ -60,6 +60,14 @@ def test_a_missing_and_a_repeated_delivery_are_failures() -> None:
         parts.samples(SMALL, twice, asked)
     first = parts.samples(SMALL, twice, asked, once=False)
     assert [s.apply_ns for s in first if (s.transaction, s.target) == (4, gone)] == [1004]
+
+
+def test_every_rival_can_be_made_and_says_what_it_guarantees() -> None:
+    for name, make in rivals().items():
+        made = make()
+        assert made.name == name
+        assert made.guarantee
+        made.close()  # Nothing was opened, and that is no failure.
 
 
 def test_without_jars_it_says_what_to_do(empty_home: Path) -> None:

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"rivals: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     for broker in found:
-        state = "ready" if broker.ready else "starting" if broker.pid else "down"
+        state = "ready" if broker.ready else "frozen" if broker.frozen else "starting" if broker.pid else "down"
         print(f"{broker.name}  port {broker.port}  pid {broker.pid or '-'}  {state}")
     if given.what == "up":
         print(f"kafka: {brokers.bootstrap} (stop them with `tools/rivals down`)")

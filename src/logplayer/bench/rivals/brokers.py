@@ -78,6 +78,7 @@ class BrokerStatus(NamedTuple):
     port: int
     pid: int | None
     ready: bool
+    frozen: bool = False
 
 
 class Brokers:
@@ -110,6 +111,7 @@ class Brokers:
     def up(self) -> list[BrokerStatus]:
         """Start what does not run, and wait until every broker is known to the cluster."""
         self._prepare()
+        self.resume()
         for node in range(self.count):
             if self.pid(node) is None:
                 self.start(node)
@@ -143,14 +145,30 @@ class Brokers:
 
     def down(self) -> int:
         """Stop all brokers; the number that ran. Their data stays."""
-        running = [node for node in range(self.count) if self.pid(node) is not None]
-        for node in running:
-            pid = self.pid(node)
-            if pid is not None:
-                os.kill(pid, signal.SIGTERM)
+        self.resume()
+        running = self._signal(signal.SIGTERM)
         for node in running:
             self.kill(node, signal.SIGTERM)
         return len(running)
+
+    def pause(self) -> None:
+        """Freeze them: they take nothing from the others then, and stay as compiled as they are. ``up`` thaws them."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Thaw them, without waiting until they are ready."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> list[int]:
+        """Send a signal to every broker that runs; their nodes."""
+        running = []
+        for node in range(self.count):
+            pid = self.pid(node)
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                    running.append(node)
+        return running
 
     def kill(self, node: int, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to one broker and wait until it is gone."""
@@ -171,7 +189,7 @@ class Brokers:
             pid = int((self.folder(node) / "broker.pid").read_text())
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # Our own dead child would look alive.
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = _state(pid)
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
             if state != "Z" and (not command or str(self.folder(node)).encode() in command):
                 return pid  # No command line yet: it starts in this moment.
@@ -186,12 +204,13 @@ class Brokers:
 
     def _status(self, node: int) -> BrokerStatus:
         pid, port = self.pid(node), self.port + node + 1
-        ready = pid is not None and _listens(port)
-        return BrokerStatus(f"b{node + 1}", port, pid, ready)
+        frozen = pid is not None and _state(pid) == "T"
+        ready = pid is not None and not frozen and _listens(port)
+        return BrokerStatus(f"b{node + 1}", port, pid, ready, frozen)
 
     def _complete(self) -> bool:
-        """Whether every broker is up and knows of all the others."""
-        return all(status.ready for status in self.status()) and len(_known(self.bootstrap)) == self.count
+        """Whether every broker is up and every replica in sync."""
+        return all(status.ready for status in self.status()) and _in_sync(self.bootstrap, self.count)
 
     def _prepare(self) -> None:
         """Configurations and formatted directories, made once; they may then be changed by hand."""
@@ -253,16 +272,18 @@ def in_sync(count: int) -> int:
     return count // 2 + 1
 
 
-def _known(bootstrap: str) -> dict[int, Any]:
-    """The brokers that the cluster knows of."""
+def _in_sync(bootstrap: str, count: int) -> bool:
+    """Whether the cluster knows of so many brokers and no partition lacks a replica."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None}
     try:
-        return dict(AdminClient(quiet).list_topics(timeout=5).brokers)
+        found = AdminClient(quiet).list_topics(timeout=5)
     except KafkaException:
-        return {}
+        return False
+    partitions = [partition for topic in found.topics.values() for partition in topic.partitions.values()]
+    return len(found.brokers) == count and all(len(p.isrs) == len(p.replicas) for p in partitions)
 
 
 def _compiling_ticks(pid: int) -> int:
@@ -273,6 +294,10 @@ def _compiling_ticks(pid: int) -> int:
             if name.startswith(("C1 Compiler", "C2 Compiler")):
                 ticks += sum(map(int, fields.split()[11:13]))
     return ticks
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _listens(port: int) -> bool:

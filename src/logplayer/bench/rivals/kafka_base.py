@@ -10,10 +10,12 @@ a consumer and needs no group.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 import uuid
 from array import array
+from pathlib import Path
 from typing import Any
 
 from logplayer.bench.actor import Actor, ActorFailed, usage
@@ -137,19 +139,23 @@ def _connect(consumer: Consumer, partition: TopicPartition) -> None:
 
 
 class KafkaContest:
-    """A contestant on three brokers: uses those that run, or starts them and stops them at the end."""
+    """A contestant on three brokers. It uses those that run, or starts them for as long as this process lives.
+
+    Between two contests the brokers are frozen: so they stay compiled and take no time from the other contestants.
+    """
 
     name = ""
     guarantee = ""
 
     def __init__(self, brokers: Brokers | None = None, *, warm: bool = True) -> None:
-        self.brokers = brokers or Brokers()
+        self.brokers = brokers or Brokers(attached=True)
+        self._shared = brokers is not None
         self._warm = warm
-        self._started = False
         self._actors: list[Actor] = []
 
     def open(self) -> None:
-        self._started = not any(status.pid for status in self.brokers.status())
+        if not self._shared:
+            _keep(self.brokers)
         self.brokers.up()
         self.targets = self._actor(KafkaTargets)
         self._open()
@@ -179,9 +185,8 @@ class KafkaContest:
         for actor in self._actors:
             actor.stop()
         self._actors.clear()
-        if self._started:
-            self.brokers.down()
-            self._started = False
+        if not self._shared:
+            self.brokers.pause()
 
     def _topic(self, partitions: int, kind: str) -> str:
         """A fresh topic, and proof that it is as durable as it must be."""
@@ -193,6 +198,17 @@ class KafkaContest:
         admin = AdminClient({**COMMON, "bootstrap.servers": self.brokers.bootstrap})
         for future in admin.delete_topics(list(topics)).values():
             future.result(ASK_SECONDS)
+
+
+_kept: set[Path] = set()
+
+
+def _keep(brokers: Brokers) -> None:
+    """When this process ends, brokers that ran before it go on running, and others end."""
+    if brokers.directory not in _kept:
+        _kept.add(brokers.directory)
+        ran_before = any(status.pid for status in brokers.status())
+        atexit.register(brokers.resume if ran_before else brokers.down)
 
 
 def make_topic(bootstrap: str, name: str, partitions: int, replicas: int) -> None:
