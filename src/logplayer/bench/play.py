@@ -36,7 +36,7 @@ class Player:
     async def play(
         self, log: str, targets: dict[str, str], group: str = "", owned: tuple[str, ...] = (), wait: bool = True
     ) -> dict[str, float]:
-        """Start a player; returns once every target is LIVE, with the seconds that it took."""
+        """Start a player; returns once every target is LIVE (or, without ``wait``, once it plays): the seconds."""
         began = time.monotonic()
         await self.close()
         self._log = await open_log(log)
@@ -46,7 +46,7 @@ class Player:
         self._shell.on_dispatch = self._note
         self._task = asyncio.create_task(self._shell.run())
         async with asyncio.timeout(OPEN_SECONDS):
-            while wait and set(self.states().values()) != {"LIVE"}:
+            while not self._playing().running or (wait and set(self.states().values()) != {"LIVE"}):
                 await asyncio.sleep(0.005)
         return {"seconds": time.monotonic() - began}
 

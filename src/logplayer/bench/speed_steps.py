@@ -86,17 +86,20 @@ def _shared(bench: Bench, name: str, nth: int, count: int) -> None:
     try:
         contestant.open()
         log = contestant.host.fresh()
-        contestant.fill(log, workload)
+        last_index, _ = contestant.fill(log, workload)
         address = contestant.targets.ask("serve", list(range(workload.targets)), contestant.scheme)
         where = dict.fromkeys(workload.names(), address)
         more = [Actor(Player) for _ in range(count)]
-        for number, actor in enumerate(more):
-            actor.ask("usage")  # It has started, so that all begin at the same moment.
-            owned = tuple(workload.names()[number::count])
-            actor.tell("play", log, where, f"g{number}", owned, False)
         for actor in more:
-            actor.answer()
-        wait_applied(contestant.targets, _deliveries(workload), seconds=200)
+            actor.ask("usage")  # It has started: the players begin within a few milliseconds.
+        for number, actor in enumerate(more):
+            owned = tuple(workload.names()[number::count])
+            actor.ask("play", log, where, f"g{number}", owned, False)
+        for actor in more:
+            actor.tell("reach", last_index)
+        for actor in more:
+            actor.answer(250)
+        wait_applied(contestant.targets, _deliveries(workload))
         first, last = contestant.targets.ask("span")
         total = sum(actor.ask("usage")["cpu_s"] for actor in more)
         found = FlatOut((last - first) / 1e9, _bytes(workload), workload.count, total)
