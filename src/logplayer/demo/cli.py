@@ -20,6 +20,7 @@ from logplayer.demo.run import Demo, Plan, Verdict
 from logplayer.demo.screen import Screen
 from logplayer.demo.world import World
 from logplayer.errors import UserError
+from logplayer.java import find_java
 
 
 @click.command()
@@ -89,7 +90,8 @@ def _run(plan: Plan, folder: Path) -> Verdict:
         say(f"starting a {plan.log} log and {plan.shards} SQLite shards in {folder}")
         world.start_log(plan.log)
         world.start_shards(plan.shards)
-        say(f"starting the player ({'resident on Spark' if plan.engine == 'spark' else 'in a process of its own'})")
+        where = f"resident on Spark, with {find_java(17)}" if plan.engine == "spark" else "in a process of its own"
+        say(f"starting the player ({where})")
         world.start_player()
         verdict = asyncio.run(Demo(plan, world, say, screen.show).run())
         say("ending all processes")

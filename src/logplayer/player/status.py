@@ -13,6 +13,8 @@ from logplayer.player.progress import Progress
 
 RATE_WINDOW_S = 5.0
 
+ON_THE_WAY_SECONDS = 1.0  # What a LIVE target lacks for less than this is on its way, not a lag.
+
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
@@ -92,7 +94,11 @@ def target_status(queue: TargetQueue, core: Player, address: str, progress: Prog
     behind = 0 if caught_up else max(0, core.current - queue.acked)
     rate = rates.per_second(queue.name, queue.acked)
     gain = rate - rates.per_second("", core.current)
-    eta = 0.0 if behind == 0 else (behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None)
+    age = progress.seconds_behind(queue.acked, time.time_ns() // 1000) if behind else 0.0
+    if behind == 0 or (queue.state is State.LIVE and age < ON_THE_WAY_SECONDS):
+        eta = 0.0
+    else:
+        eta = behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None
     return TargetStatus(
         target=queue.name,
         address=address,
@@ -101,7 +107,7 @@ def target_status(queue: TargetQueue, core: Player, address: str, progress: Prog
         index=queue.acked if queue.known else -1,
         lag_entries=behind,
         lag_bytes=progress.bytes_behind(queue.acked) if behind else 0,
-        lag_seconds=round(progress.seconds_behind(queue.acked, time.time_ns() // 1000), 3) if behind else 0.0,
+        lag_seconds=round(age, 3),
         queued=len(queue.messages),
         in_flight=queue.window.count,
         entries_per_second=round(rate, 1),
