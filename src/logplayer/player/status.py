@@ -96,7 +96,7 @@ def target_status(queue: TargetQueue, core: Player, address: str, progress: Prog
     gain = rate - rates.per_second("", core.current)
     age = progress.seconds_behind(queue.acked, time.time_ns() // 1000) if behind else 0.0
     if behind == 0 or (queue.state is State.LIVE and age < ON_THE_WAY_SECONDS):
-        eta = 0.0
+        eta: float | None = 0.0
     else:
         eta = behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None
     return TargetStatus(
