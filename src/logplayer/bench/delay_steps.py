@@ -25,7 +25,8 @@ def size(bench: Bench) -> Iterator[Step]:
     """Player delay and apply delay against the transaction's size, with 20 targets."""
     points = bench.options.chosen(KEYS, (2,))
     many = 4 if bench.options.quick else SIZE_TARGETS
-    yield from _steps(bench, "size", [_workload(bench, targets=many, keys=point) for point in points])
+    names = [name for name in bench.contestants() if not name.startswith("served")]
+    yield from _steps(bench, "size", [_workload(bench, targets=many, keys=point) for point in points], names)
 
 
 def backlog(bench: Bench) -> Iterator[Step]:

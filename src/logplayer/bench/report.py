@@ -138,10 +138,16 @@ def _profile(name: str, root: flame.Frame, result: Result) -> str:
 
 def _runs(result: Result) -> str:
     rows = [
-        (piece["at"], piece["command"], f"{piece['seconds']:g} s", f"{piece['load_before']} → {piece['load_after']}")
+        (
+            piece["at"],
+            piece["commit"],
+            piece["command"],
+            f"{piece['seconds']:g} s",
+            f"{piece['load_before']} → {piece['load_after']}",
+        )
         for piece in result["pieces"]
     ]
-    told = _table(("when", "command", "took", "load average"), rows)
+    told = _table(("when", "commit", "command", "took", "load average"), rows)
     for title, found in (("Missing", result["missing"]), ("Failed", result["failed"])):
         if found:
             told += f"<h3>{title}</h3>{_table(('', 'why'), list(found.items()))}"

@@ -37,7 +37,7 @@ class Absent(Exception):
 
 def build(raw: Raw, spark: SparkSession) -> Result:
     """Everything that a run has found."""
-    pieces = raw.pieces()
+    pieces = [piece | {"commit": piece["versions"].get("commit", "")} for piece in raw.pieces()]
     result: Result = {
         "run": raw.run,
         "machine": pieces[-1]["machine"] if pieces else {},

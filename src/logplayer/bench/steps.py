@@ -85,9 +85,9 @@ class Bench:
         return {**own_contestants(self.options.log), **self.rivals}
 
     def turns(self, names: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Round and name; each round begins with another contestant."""
+        """Round and name; each round, of this piece of the run and of the next, begins with another contestant."""
         for nth in range(1, self.options.rounds + 1):
-            shift = (nth - 1) % max(1, len(names))
+            shift = (self.raw.piece + nth - 2) % max(1, len(names))
             for name in [*names[shift:], *names[:shift]]:
                 yield nth, name
 
