@@ -152,7 +152,7 @@ class Host:
 
     def _submit(self, work: Callable[[], Outcome], then: Then) -> None:
         if self._inline:
-            self._loop.call_soon(self._finished, _outcome(work), then)
+            self._finished(_outcome(work), then)
             return
 
         def done(future: Future[Outcome]) -> None:

@@ -210,6 +210,9 @@ class Stream:
         refuses it. So is a malformed one: joined to its neighbours its range could look right.
         """
         first, length = self._batches.popleft()
+        self._committing_bytes = length
+        if not self._batches:
+            return first
         batches = [first]
         if well_formed(first):
             while self._batches:

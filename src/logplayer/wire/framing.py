@@ -43,6 +43,8 @@ class Deframer:
             data = b"".join((*self._parts, data))
             self._parts.clear()
             self._have = 0
+        elif len(data) == _HEAD + int.from_bytes(data[:_HEAD], "big") <= self.limit:
+            return [data[_HEAD:]]  # One whole frame, as when there is little to do.
         messages = []
         position, end = 0, len(data)
         while end - position >= _HEAD:
