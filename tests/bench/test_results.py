@@ -47,7 +47,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     raw.note_measure("throughput", "ours_grpc", 1, targets=10, mb_s=60.0)
     (raw.folder / "profile-ours_grpc.txt").write_text("main;send 3\nmain;read 7\n")
     told = {"at": "now", "seconds": 1.0, "load_before": [0], "load_after": [1], "failed": {}, "guarantees": {}}
-    raw.note_piece({"machine": {"cores": 2}, "versions": {"python": "3", "commit": "c0ffee"}, "command": "made <up>", **told})
+    raw.note_piece(
+        {"machine": {"cores": 2}, "versions": {"python": "3", "commit": "c0ffee"}, "command": "made <up>", **told}
+    )
     spark = make_session("test", "local[1]", {"spark.sql.shuffle.partitions": "1"}, quiet=True)
     try:
         return raw, results.build(raw, spark), rounds
