@@ -33,6 +33,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "--log", "tape"), "no log is called 'tape'"),
         (("run", "--points", "many"), "write numbers"),
         (("run", "--run", "../up"), "is no name for a run"),
+        (("collect", "nothing"), "no run is called 'nothing'"),
         (("report", "--results", "nowhere"), "bench run"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 
 from logplayer.bench import percentiles, results
 from logplayer.bench.contest import Sample, Workload
+from logplayer.bench.figures import fair_rate
 from logplayer.bench.raw import Raw
 from logplayer.bench.report import write_report
 from logplayer.bench.tables import result_text
@@ -122,12 +123,13 @@ def test_the_page_needs_nothing_but_itself(filled: Filled, tmp_path: Path) -> No
 # --- Ratios ---
 
 
-def row(contestant: str, targets: int, *, player: float = 1.0, apply: float = 1.0, growth: float = 1.0) -> Any:
+def row(contestant: str, targets: int, *, player: float = 1.0, apply: float = 1.0, **more: Any) -> Any:
     shares = ("mean", "p50", "p90", "p99", "p999")
-    told = {"experiment": "targets", "contestant": contestant, "targets": targets, "keys": 10, "rate": 100.0}
+    told = {"experiment": "targets", "contestant": contestant, "targets": targets, "keys": 10, "rate": 100.0} | more
+    told = {"growth": 1.0, "rounds": [{"reached_rate": told["rate"]}]} | told
     delays = {"player": player, "apply": apply}
     figures = {kind: {share: each * nth for nth, share in enumerate(shares, 1)} for kind, each in delays.items()}
-    return told | {"growth": growth} | {kind: {**found, "n": 1} for kind, found in figures.items()}
+    return told | {kind: {**found, "n": 1} for kind, found in figures.items()}
 
 
 def made(*rows: Any, **more: Any) -> dict[str, Any]:
@@ -167,9 +169,23 @@ def test_a_ratio_that_cannot_be_is_absent_with_a_reason() -> None:
     rows = (row("ours_grpc", 10), row("kafka_eos", 10, apply=900.0, growth=7.0))
     ratios, missing = results.ratios_of(made(*rows, missing={"kafka_plain": "start it with make rivals"}))
     assert ratios == {}
-    assert "did not keep up" in missing["kafka_eos_mean"]
+    assert "did not both keep up" in missing["kafka_eos_mean"]
     assert "make rivals" in missing["kafka_plain_p99"]
     assert "did not measure" in missing["throughput_vs_bare"]
+
+
+def test_a_ratio_is_of_the_highest_rate_with_which_both_keep_up() -> None:
+    rates = [(100.0, 7.0, 100.0), (50.0, 1.0, 20.0), (20.0, 1.0, 20.0), (10.0, 1.0, 10.0)]
+    theirs = [
+        row("kafka_eos", 10, apply=rate, rate=rate, growth=growth, rounds=[{"reached_rate": reached}])
+        for rate, growth, reached in rates
+    ]
+    ours_ = [row("ours_grpc", 10, apply=1.0, rate=rate) for rate, _, _ in rates]
+    ratios, _ = results.ratios_of(made(*theirs, *ours_))
+    assert ratios["kafka_eos_mean"] == 20.0
+    assert fair_rate(made(*theirs), "targets", "kafka_eos") == 20.0
+    ratios, missing = results.ratios_of(made(*theirs[:2], *ours_))
+    assert "at 10, 20, 50, 100/s they did not both keep up" in missing["kafka_eos_mean"]
 
 
 def test_pieces_of_a_run_add_up(tmp_path: Path) -> None:

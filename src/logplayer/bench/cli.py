@@ -58,6 +58,7 @@ def bench() -> None:
 @click.option(
     "--rivals", default=ALL, show_default=True, metavar="A,B", help="Which rivals take part; 'none' for none of them."
 )
+@click.option("--only", default="", metavar="A,B", help="Only these contestants, of our own and of the rivals.")
 @click.option("--log", "log", default="nats", show_default=True, metavar="nats|file", help="What our player plays.")
 @click.option("--rounds", type=click.IntRange(1, 100), help="Turns of each contestant.  [default: 3; quick: 1]")
 @click.option("--rate", type=click.FloatRange(1), default=100.0, show_default=True, help="Transactions per second.")
@@ -66,11 +67,13 @@ def bench() -> None:
 @click.option("--run", "name", default="", metavar="NAME", help="Add to this run instead of beginning a new one.")
 @click.option("--out", type=_folder, default=RESULTS, show_default=True, help="Where the result goes.")
 @click.option("--raw", "raw_folder", type=_folder, default=RAW, show_default=True, help="Where the raw samples go.")
+@click.option("--collect/--no-collect", default=True, help="Compute the result at the end, or leave it to 'collect'.")
 @json_option
 def run(
     experiments: tuple[str, ...],
     quick: bool,
     rivals: str,
+    only: str,
     log: str,
     rounds: int | None,
     rate: float,
@@ -79,6 +82,7 @@ def run(
     name: str,
     out: Path,
     raw_folder: Path,
+    collect: bool,
     as_json: bool,
 ) -> None:
     """Run experiments; contestants alternate, so that noise of the machine meets all of them.
@@ -92,15 +96,36 @@ def run(
     from logplayer.bench import steps
     from logplayer.bench.raw import Raw
 
-    options = steps.Options(log, quick, rounds or (1 if quick else 3), rate, count, _numbers(points))
     chosen = _choose(rivals, steps.known_rivals())
+    names = check_names("contestant", filter(None, only.split(",")), (*steps.own_contestants(log), *chosen))
+    turns = rounds or (1 if quick else 3)
+    options = steps.Options(log, quick, turns, rate, count, _numbers(points), tuple(names))
     raw = Raw(raw_folder, name or time.strftime("%Y-%m-%d-%H%M%S"))
     session = steps.Bench(options, raw, chosen)
     _go(session, wanted)
-    result, path = _conclude(session, out)
-    _tell(session, result, path, as_json)
+    if collect:
+        _conclude(raw, out, as_json)
+    else:
+        click.echo(json.dumps({"run": raw.run}) if as_json else f"run: {raw.run}")
     if session.failed:
         sys.exit(1)
+
+
+@bench.command(name="collect")
+@click.argument("name", metavar="RUN")
+@click.option("--out", type=_folder, default=RESULTS, show_default=True, help="Where the result goes.")
+@click.option("--raw", "raw_folder", type=_folder, default=RAW, show_default=True, help="Where the raw samples are.")
+@json_option
+def collect_(name: str, out: Path, raw_folder: Path, as_json: bool) -> None:
+    """Compute the result of a run from its raw samples, once more.
+
+    \b
+    logplayer bench collect 2026-11-16-015435
+    """
+    from logplayer.bench.raw import Raw
+
+    check_names("run", [name], tuple(path.name for path in raw_folder.glob("*") if path.is_dir()))
+    _conclude(Raw(raw_folder, name), out, as_json)
 
 
 def _choose(rivals: str, known: dict[str, Any]) -> dict[str, Any]:
@@ -182,29 +207,24 @@ def _say(text: str) -> None:
     click.echo(" ".join(text.split()), err=True)
 
 
-def _conclude(session: Any, out: Path) -> tuple[dict[str, Any], Path]:
+def _conclude(raw: Any, out: Path, as_json: bool) -> None:
     from logplayer.bench import results
+    from logplayer.bench.tables import result_text
     from logplayer.spark.session import make_session
 
     spark = make_session("bench", "local[2]", {"spark.sql.shuffle.partitions": "2"}, quiet=True)
     try:
-        result = results.build(session.raw, spark)
+        result = results.build(raw, spark)
     finally:
         spark.stop()
-    return result, results.write(result, session.raw, out)
-
-
-def _tell(session: Any, result: dict[str, Any], path: Path, as_json: bool) -> None:
-    from logplayer.bench.results import ratios_of
-    from logplayer.bench.tables import result_text
-
-    ratios, missing = ratios_of(result)
+    path = results.write(result, raw, out)
     if as_json:
-        told = {"result": str(path), "ratios": ratios, "missing": missing, "failed": session.failed}
+        ratios, missing = results.ratios_of(result)
+        told = {"result": str(path), "ratios": ratios, "missing": missing, "failed": result["failed"]}
         click.echo(json.dumps(told))
-        return
-    click.echo(result_text(result))
-    click.echo(f"result: {path}")
+    else:
+        click.echo(result_text(result))
+        click.echo(f"result: {path}")
 
 
 @bench.command()

@@ -11,7 +11,7 @@ from logplayer.bench.steps import Bench, Step
 TARGETS = (2, 5, 10, 15, 20)
 KEYS = (1, 2, 5, 10)
 SIZE_TARGETS = 20  # As in the paper.
-WARM_UP_COUNT = 200
+WARM_UP_COUNT, WARM_UP_RATE = 100, 50.0
 BACKLOG_RIVAL = "kafka_two_level"
 
 
@@ -58,7 +58,7 @@ def _turn(bench: Bench, experiment: str, name: str, nth: int, workloads: list[Wo
         contestant.open()
         bench.guarantees[name] = contestant.guarantee
         if not bench.options.quick:  # What compiles or caches at its first use may do so before it counts.
-            contestant.run(replace(workloads[0], count=WARM_UP_COUNT, warm_up=WARM_UP_COUNT - 1))
+            contestant.run(replace(workloads[0], count=WARM_UP_COUNT, warm_up=WARM_UP_COUNT - 1, rate=WARM_UP_RATE))
         for workload in workloads:
             bench.raw.note_samples(experiment, name, nth, workload, contestant.run(workload))
     finally:

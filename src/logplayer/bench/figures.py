@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logplayer.bench.percentiles import SHARES
+from logplayer.bench.results import kept_up
 from logplayer.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,10 +84,20 @@ def _png(figure: Figure) -> bytes:
 # --- Delays ---
 
 
-def rows(result: Result, experiment: str, contestant: str, axis: str) -> list[Result]:
-    """The rows of one contestant, by the axis."""
+def rows(result: Result, experiment: str, contestant: str, axis: str, rate: float | None = None) -> list[Result]:
+    """The rows of one contestant at one rate (the highest that was measured), by the axis."""
     found = [row for row in result["delays"] if (row["experiment"], row["contestant"]) == (experiment, contestant)]
-    return sorted(found, key=lambda row: row[axis])
+    rate = rate or max((row["rate"] for row in found), default=0)
+    return sorted((row for row in found if row["rate"] == rate), key=lambda row: row[axis])
+
+
+def fair_rate(result: Result, experiment: str, rival: str) -> float | None:
+    """The highest rate at which a rival kept up at every point; None if there is none."""
+    found: dict[float, list[bool]] = {}
+    for row in result["delays"]:
+        if (row["experiment"], row["contestant"]) == (experiment, rival):
+            found.setdefault(row["rate"], []).append(kept_up(row))
+    return max((rate for rate, kept in found.items() if all(kept)), default=None)
 
 
 def _spread(kind: str, experiment: str) -> Callable[[Result, list[Axes]], bool]:
@@ -103,7 +114,7 @@ def _spread(kind: str, experiment: str) -> Callable[[Result, list[Axes]], bool]:
             for line, style in (("p50", ":"), ("p99", "--")) if limit else ():
                 panel.plot(*_line(limit, axis, kind, line), style, color="#555555", label=f"bare {line}")
             drawn = drawn or bool(found)
-            _label(panel, title, _axis_name(axis), "ms")
+            _label(panel, f"{title}, {found[0]['rate']:g} transactions/s" if found else title, _axis_name(axis), "ms")
         return drawn
 
     return draw
@@ -116,14 +127,15 @@ def _against(rival: str, experiment: str) -> Callable[[Result, list[Axes]], bool
     def draw(result: Result, axes: list[Axes]) -> bool:
         if not rows(result, experiment, rival, axis):
             return False
+        rate = fair_rate(result, experiment, rival) or rows(result, experiment, rival, axis)[0]["rate"]
         for panel, line in zip(axes, ("mean", "p99"), strict=True):
             for contestant in (rival, *PANELS):
-                found = rows(result, experiment, contestant, axis)
+                found = rows(result, experiment, contestant, axis, rate)
                 if found:
                     colour = COLOURS.get(contestant, "#333333")
                     panel.plot(*_line(found, axis, "apply", line), marker="o", color=colour, label=contestant)
             panel.set_ylim(bottom=0)
-            _label(panel, line, _axis_name(axis), "ms")
+            _label(panel, f"{line}, {rate:g} transactions/s", _axis_name(axis), "ms")
         return True
 
     return draw
@@ -136,7 +148,11 @@ def _everybody(targets: int) -> Callable[[Result, list[Axes]], bool]:
             for row in result["delays"]
             if (row["experiment"], row["targets"], row["keys"]) == ("targets", targets, 10)
             and not row["contestant"].startswith("bare")
+            and kept_up(row)
         ]
+        rates = [row["rate"] for row in found]
+        rate = max(set(rates), key=lambda rate: (rates.count(rate), rate), default=0)  # Where most took part.
+        found = [row for row in found if row["rate"] == rate]
         found.sort(key=lambda row: row["apply"]["mean"])
         for panel, line in zip(axes, ("mean", "p99"), strict=True):
             values = [row["apply"][line] for row in found]
@@ -145,7 +161,7 @@ def _everybody(targets: int) -> Callable[[Result, list[Axes]], bool]:
             panel.bar_label(bars, [f" {value:.3g}" for value in values], fontsize=8)
             panel.set_xscale("log")
             panel.margins(x=0.2)
-            panel.set_title(line)
+            panel.set_title(f"{line}, {rate:g} transactions/s")
             panel.set_xlabel("ms")
         return len(found) > 1
 

@@ -74,11 +74,12 @@ def _ratios(summary: dict[str, Any]) -> str:
             value = summary["ratios"][ratio.name]
             holds = ratio.holds(value)
             mark = f'<span class="{"holds" if holds else "short"}">{verdict(holds)}</span>'
-            rows.append((_text(ratio.name), _text(ratio.text), f"{value:g}", _text(ratio.goal), mark))
+            rate = summary["rates"][ratio.name]
+            rows.append((_text(ratio.name), _text(ratio.text), _text(rate), f"{value:g}", _text(ratio.goal), mark))
         else:
             why = summary["missing"].get(ratio.name, "")
-            rows.append((_text(ratio.name), _text(ratio.text), "", _text(ratio.goal), _text(f"missing: {why}")))
-    return _table(("ratio", "what", "value", "goal", ""), rows, escape=False)
+            rows.append((_text(ratio.name), _text(ratio.text), "", "", _text(ratio.goal), _text(f"missing: {why}")))
+    return _table(("ratio", "what", "at", "value", "goal", ""), rows, escape=False)
 
 
 def _figure(drawing: Drawing) -> str:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = dict[str, Any]
+Found = tuple[float, str]  # A ratio, and at which rate.
 STEADY = 2.0  # A delay that more than doubles within a run measures the backlog, not the system.
+REACHED = 0.9  # Who asks for less than this share of the rate, because it waits for itself, is measured at its limit.
 SUMMARY = "summary.json"
 
 
@@ -28,7 +30,7 @@ class Ratio(NamedTuple):
     text: str
     goal: str
     holds: Callable[[float], bool]
-    find: Callable[[Result], float]
+    find: Callable[[Result], Found]
 
 
 class Absent(Exception):
@@ -68,8 +70,15 @@ def write(result: Result, raw: Raw, out: Path) -> Path:
     path.write_text(json.dumps(result, indent=1) + "\n")
     for profile in sorted(raw.folder.glob("profile-*.txt")):
         shutil.copy(profile, out / f"{raw.run}.{profile.name}")
-    ratios, missing = ratios_of(result)
-    summary = {"run": raw.run, "result": path.name, "ratios": ratios, "missing": missing, "goals": GOALS}
+    found, missing = _ratios(result)
+    summary = {
+        "run": raw.run,
+        "result": path.name,
+        "ratios": {name: value for name, (value, _) in found.items()},
+        "rates": {name: rate for name, (_, rate) in found.items()},
+        "missing": missing,
+        "goals": GOALS,
+    }
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
     return path
 
@@ -88,28 +97,52 @@ def read(folder: Path) -> tuple[Result, dict[str, Any]]:
 
 def ratios_of(result: Result) -> tuple[dict[str, float], dict[str, str]]:
     """What can be computed, and why the rest cannot."""
-    ratios, missing = {}, {}
+    found, missing = _ratios(result)
+    return {name: value for name, (value, _) in found.items()}, missing
+
+
+def _ratios(result: Result) -> tuple[dict[str, Found], dict[str, str]]:
+    found, missing = {}, {}
     for ratio in RATIOS:
         try:
-            ratios[ratio.name] = round(ratio.find(result), 3)
+            value, rate = ratio.find(result)
+            found[ratio.name] = round(value, 3), rate
         except Absent as absent:
             missing[ratio.name] = str(absent)
-    return ratios, missing
+    return found, missing
 
 
-def delay_of(result: Result, contestant: str, experiment: str, targets: int, keys: int = 10) -> Result:
-    """The row of one contestant and workload; with several rates, the one that was measured last."""
-    for row in reversed(result["delays"]):
-        if (row["experiment"], row["contestant"], row["targets"], row["keys"]) == (
-            experiment,
-            contestant,
-            targets,
-            keys,
-        ):
-            found: Result = row
-            return found
-    why = result["missing"].get(contestant, "this run did not measure it")
-    raise Absent(f"{contestant} with {targets} targets: {why}")
+def kept_up(row: Result) -> bool:
+    """Whether a contestant was measured at the rate that was wanted, and not at its own limit or with a backlog."""
+    reached = statistics.median(part["reached_rate"] or 0 for part in row["rounds"])
+    return bool((row["growth"] is None or row["growth"] <= STEADY) and reached >= REACHED * row["rate"])
+
+
+def delays_of(result: Result, contestant: str, experiment: str, targets: int, keys: int = 10) -> dict[float, Result]:
+    """The rows of one contestant and workload, by rate."""
+    wanted = (experiment, contestant, targets, keys)
+    found = {
+        row["rate"]: row
+        for row in result["delays"]
+        if (row["experiment"], row["contestant"], row["targets"], row["keys"]) == wanted
+    }
+    if not found:
+        why = result["missing"].get(contestant, "this run did not measure it")
+        raise Absent(f"{contestant} with {targets} targets: {why}")
+    return found
+
+
+def pair_of(
+    result: Result, one: str, other: str, experiment: str, targets: int, keys: int = 10
+) -> tuple[Result, Result]:
+    """The rows of two contestants at the highest rate with which both kept up."""
+    above = delays_of(result, one, experiment, targets, keys)
+    below = delays_of(result, other, experiment, targets, keys)
+    for rate in sorted(above.keys() & below.keys(), reverse=True):
+        if kept_up(above[rate]) and kept_up(below[rate]):
+            return above[rate], below[rate]
+    tried = ", ".join(f"{rate:g}" for rate in sorted(above.keys() | below.keys()))
+    raise Absent(f"{one} and {other} with {targets} targets: at {tried}/s they did not both keep up; try a lower rate")
 
 
 def measured(result: Result, experiment: str, contestant: str, what: str, **point: Any) -> list[float]:
@@ -124,32 +157,25 @@ def measured(result: Result, experiment: str, contestant: str, what: str, **poin
     ]
 
 
-def _delays(theirs: str, ours: str, targets: int, kind: str, share: str) -> Callable[[Result], float]:
+def _delays(theirs: str, ours: str, targets: int, kind: str, share: str) -> Callable[[Result], Found]:
     """One delay of one contestant over another's, both of the experiment ``targets`` at 10 KB."""
 
-    def find(result: Result) -> float:
-        above = delay_of(result, theirs, "targets", targets)
-        below = delay_of(result, ours, "targets", targets)
-        for row in (above, below):
-            if row["growth"] is not None and row["growth"] > STEADY:
-                raise Absent(
-                    f"{row['contestant']} did not keep up with {row['rate']:g} transactions/s at {targets} targets: "
-                    f"its delay grew by {row['growth']:g} within a run; measure it at a lower rate"
-                )
-        return float(above[kind][share] / below[kind][share])
+    def find(result: Result) -> Found:
+        above, below = pair_of(result, theirs, ours, "targets", targets)
+        return float(above[kind][share] / below[kind][share]), f"{above['rate']:g} transactions/s"
 
     return find
 
 
-def _throughput(ours: str, bare: str, targets: int) -> Callable[[Result], float]:
-    def find(result: Result) -> float:
+def _throughput(ours: str, bare: str, targets: int) -> Callable[[Result], Found]:
+    def find(result: Result) -> Found:
         values = []
         for name in (ours, bare):
             found = measured(result, "throughput", name, "mb_s", targets=targets)
             if not found:
                 raise Absent(f"throughput of {name} with {targets} targets: this run did not measure it")
             values.append(statistics.median(found))
-        return values[0] / values[1]
+        return values[0] / values[1], "as fast as it goes"
 
     return find
 
@@ -167,7 +193,7 @@ def _make() -> list[Ratio]:
     made = []
     for scheme, tail in (("grpc", ""), ("tcp", "_tcp")):
         ours, bare, via = f"ours_{scheme}", f"bare_{scheme}", {"grpc": "gRPC", "tcp": "framed TCP"}[scheme]
-        rows: list[tuple[str, str, str, Callable[[float], bool], Callable[[Result], float]]] = [
+        rows: list[tuple[str, str, str, Callable[[float], bool], Callable[[Result], Found]]] = [
             ("kafka_eos_mean", "mean apply delay, 10 targets, 10 KB: Kafka with transactions over ours", ">= 10",
              _at_least(10), _delays("kafka_eos", ours, 10, "apply", "mean")),
             ("kafka_eos_p99", "p99 of it", ">= 8", _at_least(8), _delays("kafka_eos", ours, 10, "apply", "p99")),

@@ -28,6 +28,7 @@ class Options:
     rate: float = 100.0
     count: int = 1000
     points: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
 
     def chosen(self, points: Sequence[int], quick: Sequence[int]) -> list[int]:
         """Which points of an experiment to measure."""
@@ -86,6 +87,7 @@ class Bench:
 
     def turns(self, names: Sequence[str]) -> Iterator[tuple[int, str]]:
         """Round and name; each round, of this piece of the run and of the next, begins with another contestant."""
+        names = [name for name in names if not self.options.only or name in self.options.only]
         for nth in range(1, self.options.rounds + 1):
             shift = (self.raw.piece + nth - 2) % max(1, len(names))
             for name in [*names[shift:], *names[:shift]]:

@@ -16,9 +16,17 @@ def result_text(result: Result) -> str:
     """Delays, single figures and ratios."""
     lines = []
     if result["delays"]:
-        head = ("experiment", "contestant", "targets", "KB", "delay ms", "mean", *SHARES, "n")
+        head = ("experiment", "contestant", "targets", "KB", "rate/s", "delay ms", "mean", *SHARES, "n")
         rows = [
-            (row["experiment"], row["contestant"], row["targets"], row["keys"], kind, *_figures(row[kind]))
+            (
+                row["experiment"],
+                row["contestant"],
+                row["targets"],
+                row["keys"],
+                f"{row['rate']:g}",
+                kind,
+                *_figures(row[kind]),
+            )
             for row in result["delays"]
             for kind in ("player", "apply")
         ]
