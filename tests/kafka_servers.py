@@ -51,7 +51,15 @@ def kafka_brokers(count: int) -> Iterator[object]:
         _install_maven()
         jars.fetch("kafka")
     folder = Path(tempfile.mkdtemp(prefix="lp-kafka-"))
-    brokers = Brokers(folder, free_port(count), count=count, heap_mb=192, attached=True, java_options=QUICK)
+    brokers = Brokers(
+        folder,
+        free_port(count),
+        count=count,
+        heap_mb=192,
+        attached=True,
+        java_options=QUICK,
+        settings="broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500",  # One that is killed is back soon.
+    )
     try:
         brokers.up()
         yield brokers

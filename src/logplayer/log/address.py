@@ -3,11 +3,13 @@
 file:///var/lib/shop/wal            a directory on this machine
 grpc://host:7100                    a log server
 nats://host:4222,host:4222/shop     the replicated log "shop" on a NATS cluster
+kafka://host:9092,host:9092/shop    the topic "shop" of a Kafka cluster
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -20,13 +22,15 @@ EXAMPLES = {
     "file": "file:///var/lib/wal",
     "grpc": "grpc://host:7100",
     "nats": "nats://host:4222,host:4222,host:4222/name",
+    "kafka": "kafka://host:9092,host:9092,host:9092/topic",
 }
+_PORTS = {"nats": 4222, "kafka": 9092}
 _HOST = re.compile(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})$")
 _NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 
 class Address(NamedTuple):
-    """A parsed address: ``path`` for file, ``hosts`` for grpc and nats, ``name`` for nats."""
+    """A parsed address: ``path`` for file, ``hosts`` for all others, ``name`` for nats and kafka."""
 
     scheme: str
     path: str = ""
@@ -48,21 +52,21 @@ def parse(address: str) -> Address:
         return Address("file", path=unquote(rest))
     if scheme == "grpc":
         return Address("grpc", hosts=(_host(address, rest.rstrip("/"), "grpc"),))
-    if scheme == "nats":
+    if scheme in _PORTS:
         hosts, _, name = rest.partition("/")
         if not _NAME.match(name):
             raise AddressError(
                 f"log address {address!r} must end with the log's name (letters, digits, - and _), "
-                f"as in {EXAMPLES['nats']}"
+                f"as in {EXAMPLES[scheme]}"
             )
-        return Address("nats", hosts=tuple(_host(address, host, "nats") for host in hosts.split(",")), name=name)
+        return Address(scheme, hosts=tuple(_host(address, host, scheme) for host in hosts.split(",")), name=name)
     near = difflib.get_close_matches(scheme, EXAMPLES, n=1, cutoff=0.5)
     known = f"did you mean {near[0]}://, as in {EXAMPLES[near[0]]}?" if near else f"use one of {', '.join(EXAMPLES)}"
     raise AddressError(f"log address {address!r} has the unknown scheme {scheme!r}; {known}")
 
 
 def _host(address: str, host: str, scheme: str) -> str:
-    match = _HOST.match(host if ":" in host or scheme != "nats" else f"{host}:4222")
+    match = _HOST.match(host if ":" in host or scheme not in _PORTS else f"{host}:{_PORTS[scheme]}")
     if not match or not 0 < int(match[2]) < 65536:
         raise AddressError(f"log address {address!r} needs host:port, not {host!r}, as in {EXAMPLES[scheme]}")
     return match[0]
@@ -85,12 +89,19 @@ async def open_log(
         from logplayer.log.client import LogClient
 
         return await LogClient.open(parsed.hosts[0], security=security or from_environment())
-    try:
-        import nats  # noqa: F401
-    except ImportError:
-        raise AddressError(
-            f"log address {address!r} needs the NATS client; install it with: pip install 'logplayer[nats]'"
-        ) from None
+    if parsed.scheme == "kafka":
+        _require("confluent_kafka", "Kafka", "kafka", address)
+        from logplayer.log.kafka_log import KafkaLog
+
+        return await KafkaLog.open(parsed.hosts, parsed.name)
+    _require("nats", "NATS", "nats", address)
     from logplayer.log.nats_log import NatsLog
 
     return await NatsLog.open(parsed.hosts, parsed.name)
+
+
+def _require(module: str, system: str, extra: str, address: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise AddressError(
+            f"log address {address!r} needs the {system} client; install it with: pip install 'logplayer[{extra}]'"
+        )

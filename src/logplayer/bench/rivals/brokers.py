@@ -93,11 +93,13 @@ class Brokers:
         heap_mb: int = 512,
         attached: bool = False,
         java_options: tuple[str, ...] = SERVER_JAVA,
+        settings: str = "",
     ) -> None:
         self.directory = (directory or home() / "kafka" / "cluster").absolute()
         self.port = port
         self.count = count
         self._attached = attached  # The brokers die with this process, even if it is killed.
+        self._settings = settings  # More lines for the configuration.
         self._java_options = (f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *java_options)
 
     @property
@@ -242,14 +244,17 @@ class Brokers:
     def _config(self, node: int) -> str:
         voters = (f"{n + 1}@127.0.0.1:{self._ports(n)[1]}" for n in range(self.count))
         port, controller = self._ports(node)
-        return _CONFIG.format(
-            node=node + 1,
-            voters=",".join(voters),
-            port=port,
-            controller=controller,
-            data=self.folder(node) / "data",
-            replicas=self.count,
-            in_sync=in_sync(self.count),
+        return (
+            _CONFIG.format(
+                node=node + 1,
+                voters=",".join(voters),
+                port=port,
+                controller=controller,
+                data=self.folder(node) / "data",
+                replicas=self.count,
+                in_sync=in_sync(self.count),
+            ).rstrip()
+            + f"\n{self._settings}\n"
         )
 
     def _ports(self, node: int) -> tuple[int, int]:
