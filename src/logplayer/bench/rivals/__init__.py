@@ -16,6 +16,7 @@ CLASSES = {
     "kafka_eos": "KafkaEos",
     "kafka_plain": "KafkaPlain",
     "kafka_two_level": "KafkaTwoLevel",
+    "postgres_outbox": "PostgresOutbox",
 }
 
 
