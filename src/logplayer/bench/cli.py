@@ -154,12 +154,37 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _go(session: Any, wanted: list[str]) -> None:
-    """Every step of every experiment, and a line for whoever is missing."""
+    """Every step of every experiment; how it went is noted at the end."""
     from logplayer.bench import machine
     from logplayer.bench.experiments import EXPERIMENTS as FUNCTIONS
 
     steps = [step for name in wanted for step in FUNCTIONS[name](session)]
     before, began, at = machine.load(), time.monotonic(), time.strftime("%Y-%m-%d %H:%M:%S%z")
+    ended = False
+    try:
+        _walk(session, steps)
+        ended = True
+    finally:  # What was measured before an interrupt is in the raw material, so how it came about must be too.
+        session.raw.note_piece(
+            {
+                "at": at,
+                "seconds": round(time.monotonic() - began, 1),
+                "command": shlex.join(["logplayer", *sys.argv[1:]]),
+                "interrupted": not ended,
+                "experiments": wanted,
+                "options": vars(session.options),
+                "load_before": before,
+                "load_after": machine.load(),
+                "guarantees": session.guarantees,
+                "failed": session.failed,
+                "machine": machine.machine(),
+                "versions": machine.versions(),
+            }
+        )
+        session.raw.note_missing(session.missing, session.took_part)
+
+
+def _walk(session: Any, steps: list[Any]) -> None:
     told: set[str] = set()
     for done, step in enumerate(steps, 1):
         if step.contestant in session.missing:
@@ -171,22 +196,6 @@ def _go(session: Any, wanted: list[str]) -> None:
                 told.add(key)
                 kind = "is missing" if key in session.missing else "failed"
                 _say(f"bench: {key} {kind}: {why}")
-    session.raw.note_piece(
-        {
-            "at": at,
-            "seconds": round(time.monotonic() - began, 1),
-            "command": shlex.join(["logplayer", *sys.argv[1:]]),
-            "experiments": wanted,
-            "options": vars(session.options),
-            "load_before": before,
-            "load_after": machine.load(),
-            "guarantees": session.guarantees,
-            "failed": session.failed,
-            "machine": machine.machine(),
-            "versions": machine.versions(),
-        }
-    )
-    session.raw.note_missing(session.missing, session.took_part)
 
 
 def _progress(done: int, count: int, label: str) -> None:
