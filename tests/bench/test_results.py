@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import re
 import statistics
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,6 @@ def samples(seed: int) -> list[Sample]:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     """Two rounds of one contestant, and what Spark makes of them."""
-    from logplayer.spark.session import make_session
-
     raw = Raw(tmp_path_factory.mktemp("raw"), "small")
     rounds = [samples(1), samples(2)]
     for nth, made in enumerate(rounds, 1):
@@ -51,9 +51,17 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     raw.note_piece(
         {"machine": {"cores": 2}, "versions": {"python": "3", "commit": "c0ffee"}, "command": "made <up>", **told}
     )
+    # In a process of its own: a Spark that was started and stopped here would spoil the tests that share theirs.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return raw, pool.submit(_build, raw).result(), rounds
+
+
+def _build(raw: Raw) -> dict[str, Any]:
+    from logplayer.spark.session import make_session
+
     spark = make_session("test", "local[1]", {"spark.sql.shuffle.partitions": "1"}, quiet=True)
     try:
-        return raw, results.build(raw, spark), rounds
+        return results.build(raw, spark)
     finally:
         spark.stop()
 
