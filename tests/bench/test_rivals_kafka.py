@@ -90,3 +90,13 @@ def test_a_topic_that_is_not_as_durable_is_refused(brokers: Any) -> None:
         [(key, value)] = config.items()
         with pytest.raises(ActorFailed, match=f"has {key}={value}; a fair comparison needs"):
             check_topic(admin, name, 1, 3)
+
+
+@pytest.mark.skipif(IN_CI, reason="CI has time for two of the designs on Kafka")
+def test_flink_delivers_every_transaction(brokers: Any) -> None:
+    from logplayer.bench.rivals import jars
+    from logplayer.bench.rivals.flink import Flink
+
+    if not jars.fetched("flink"):
+        pytest.skip("Flink's jars are not fetched; `tools/rivals fetch` does it")
+    check(play(Flink(brokers, warm=False)), SMALL)

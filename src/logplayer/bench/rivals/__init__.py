@@ -17,6 +17,8 @@ CLASSES = {
     "kafka_plain": "KafkaPlain",
     "kafka_two_level": "KafkaTwoLevel",
     "postgres_outbox": "PostgresOutbox",
+    "spark_micro_batch": "SparkMicroBatch",
+    "flink": "Flink",
 }
 
 

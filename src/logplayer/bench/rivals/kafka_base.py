@@ -93,11 +93,14 @@ class KafkaTargets:
                     continue
                 if message.error():
                     raise KafkaException(message.error())
-                store.apply(int.from_bytes(message.key() or b"", "big"), message.value() or b"")
+                self._apply(store, message)
         except KafkaException as error:
             self._failed.append(f"target {number}: {error}")
         finally:
             consumer.close()
+
+    def _apply(self, store: Store, message: Any) -> None:
+        store.apply(int.from_bytes(message.key(), "big"), message.value())
 
     def count(self) -> int:
         """How many stamps there are."""
@@ -146,6 +149,7 @@ class KafkaContest:
 
     name = ""
     guarantee = ""
+    targets_class = KafkaTargets
 
     def __init__(self, brokers: Brokers | None = None, *, warm: bool = True) -> None:
         self.brokers = brokers or Brokers(attached=True)
@@ -157,7 +161,7 @@ class KafkaContest:
         if not self._shared:
             _keep(self.brokers)
         self.brokers.up()
-        self.targets = self._actor(KafkaTargets)
+        self.targets = self._actor(self.targets_class)
         self._open()
         if self._warm:
             self._warm_up()
