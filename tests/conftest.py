@@ -6,9 +6,13 @@ import os
 
 import pytest
 
-from servers import postgres_url, redis_url
+from servers import QUICK_JAVA, postgres_url, redis_url
 
 __all__ = ["postgres_url", "redis_url"]
+
+# Spark's JVMs live for a minute or two here: the optimising compiler and parallel collection cost more than they give.
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_name, " ".join(QUICK_JAVA))
 
 
 class TellAtOnce:

@@ -1,24 +1,20 @@
 """Real Kafka brokers for tests: small, quick to start, thrown away at the end.
 
 Their jars come through Maven. Where they were not fetched the tests are skipped with the reason; where CI=true they are
-fetched first, and Maven is installed if it must be.
+fetched first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from servers import IN_CI, missing
-
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # What lives for a minute is not worth optimising.
+from servers import IN_CI, QUICK_JAVA, missing
 
 
 def free_port(count: int) -> int:
@@ -48,7 +44,6 @@ def kafka_brokers(count: int) -> Iterator[object]:
     if not jars.fetched("kafka"):
         if not IN_CI:
             missing("Kafka's jars are not fetched; `tools/rivals fetch` does it")
-        _install_maven()
         jars.fetch("kafka")
     folder = Path(tempfile.mkdtemp(prefix="lp-kafka-"))
     brokers = Brokers(
@@ -57,7 +52,7 @@ def kafka_brokers(count: int) -> Iterator[object]:
         count=count,
         heap_mb=192,
         attached=True,
-        java_options=QUICK,
+        java_options=QUICK_JAVA,
         settings="broker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500",  # One that is killed is back soon.
     )
     try:
@@ -67,10 +62,3 @@ def kafka_brokers(count: int) -> Iterator[object]:
         for node in range(count):
             brokers.kill(node)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _install_maven() -> None:
-    if shutil.which("mvn") is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "maven"]
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(command, env=environment, capture_output=True, timeout=300, check=False)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 IN_CI = os.environ.get("CI") == "true"
+QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # For a JVM that lives for a minute.
 
 
 def missing(what: str) -> None:

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -53,12 +54,23 @@ func (s *server) Play(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer])
 	}
 	var refusal Refusal
 	if errors.As(err, &refusal) {
-		return stream.Send(&pb.ToPlayer{Message: &pb.ToPlayer_Refused{Refused: refusal.Refused}})
+		err = stream.Send(&pb.ToPlayer{Message: &pb.ToPlayer_Refused{Refused: refusal.Refused}})
+		leaveTheEndToThePlayer(stream)
+		return err
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
+}
+
+// leaveTheEndToThePlayer waits until it hangs up, or for a moment: a client whose write fails because the stream has
+// ended may throw the last message away unread.
+func leaveTheEndToThePlayer(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer]) {
+	select {
+	case <-stream.Context().Done():
+	case <-time.After(2 * time.Second):
+	}
 }
 
 func (s *server) open(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer]) (session Session, err error) {

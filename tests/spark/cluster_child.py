@@ -39,6 +39,7 @@ def parent(pid: int) -> int:
 
 def main(folder: Path) -> None:
     settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    settings["spark.executor.extraJavaOptions"] = os.environ.get("SPARK_SUBMIT_OPTS", "")
     spark = make_session("cluster", "local-cluster[2,1,512]", settings)
     from spark_support import FileWal, Shards, until
     from test_resident import NAMES, check, config, pid_of, puts

@@ -25,6 +25,7 @@ class Checkpointer:
         self._thread = threading.Thread(target=self._run, name="logplayer-log-checkpoint", daemon=True)
         self._bytes = 0
         self._released: set[Path] = set()
+        self.at_rest = threading.Lock()  # Who holds it need not share the last of the room with a checkpoint.
 
     def start(self) -> None:
         self._thread.start()
@@ -52,12 +53,13 @@ class Checkpointer:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             path, sealed = job
-            with contextlib.suppress(sqlite3.Error):
-                if path not in self._released:
-                    self._checkpoint(path, sealed)
-            if sealed is not None:
+            with self.at_rest:
                 with contextlib.suppress(sqlite3.Error):
-                    sealed.close()
+                    if path not in self._released:
+                        self._checkpoint(path, sealed)
+                if sealed is not None:
+                    with contextlib.suppress(sqlite3.Error):
+                        sealed.close()  # A last connection makes a checkpoint of its own.
 
     @staticmethod
     def _checkpoint(path: Path, sealed: sqlite3.Connection | None) -> None:

@@ -277,13 +277,14 @@ class Writer:
             self._require_ready()
             self._do_trim(up_to)
         except (sqlite3.Error, OSError) as error:
-            self.directory.give_up_reserve()
-            if not isinstance(self._recover(error), LogFull):
+            if not isinstance(self._recover(error), LogFull):  # Before the reserve goes: it may make a checkpoint.
                 raise
-            self._require_ready()
-            self._do_trim(up_to)
-            self._forget_trimmed()  # The first try may have got as far as the mark.
-            self.directory.keep_reserve()
+            with self._checkpointer.at_rest:
+                self.directory.give_up_reserve()
+                self._require_ready()
+                self._do_trim(up_to)
+                self._forget_trimmed()  # The first try may have got as far as the mark.
+                self.directory.keep_reserve()
 
     def _do_trim(self, up_to: int) -> None:
         if up_to >= self._next:

@@ -24,6 +24,7 @@ _STATUS = {
     codec.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     codec.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
 }
+_LINGER_SECONDS = 2.0
 _STOP_SECONDS = 0.2
 
 
@@ -89,6 +90,8 @@ class GrpcServer:
             peer.stream.gone()
         if peer.stream.failure is not None:
             await _fail(context, *peer.stream.failure)
+        if not peer.hung_up:
+            await _leave_the_end_to_the_player()
 
     async def _position(self, data: bytes, context: Any) -> bytes:
         await self._authorize(context)
@@ -120,6 +123,7 @@ class _GrpcPeer:
         self._wake = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
+        self.hung_up = False
         self.reader = asyncio.get_running_loop().create_task(self._read())
 
     def flush(self) -> None:
@@ -155,17 +159,25 @@ class _GrpcPeer:
         except grpc.aio.UsageError:
             pass  # The call ended while a read began.
         if not self.stream.ended:
+            self.hung_up = True
             self.stream.gone()
             self._wake.set()
 
 
 async def _fail(context: Any, code: int, detail: str) -> None:
-    """End the stream with a reason, in a message and as the status.
-
-    A player that is writing when the status arrives may lose it: its library then reports its own failed write.
-    """
+    """End the stream with a reason, in a message and as the status."""
     await context.write(codec.encode_failed(code, detail))
+    await _leave_the_end_to_the_player()
     await context.abort(_STATUS[code], detail)
+
+
+async def _leave_the_end_to_the_player() -> None:
+    """Wait until it hangs up, which cancels this handler; for a player that does not, a moment.
+
+    If the target ended the stream first while the player writes, the player's library would report the failed write
+    as the end, and throw the last message away unread.
+    """
+    await asyncio.sleep(_LINGER_SECONDS)
 
 
 async def _parse(kind: Any, data: bytes, context: Any) -> Any:
