@@ -7,8 +7,9 @@ import os
 import pytest
 
 from servers import QUICK_JAVA, postgres_url, redis_url
+from spark_session import spark
 
-__all__ = ["postgres_url", "redis_url"]
+__all__ = ["postgres_url", "redis_url", "spark"]
 
 # Spark's JVMs live for a minute or two here: the optimising compiler and parallel collection cost more than they give.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
@@ -34,3 +35,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Only the process that prints."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(TellAtOnce(config))
+
+
+# What takes longest begins first, so that the workers end together.
+LONG = (
+    "spark",
+    "tests/docs/test_documents.py",
+    "tests/log/test_kafka.py",
+    "tests/log/test_kit_nats.py",
+    "tests/spark/test_processes.py",
+    "tests/spec/test_spec_trace.py",
+    "tests/process/test_campaign.py",
+    "tests/target/test_store_contract.py",
+    "tests/sim/test_sim_mutants.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A worker takes a whole file, or everything that shares the Spark session."""
+    groups = {}
+    for item in items:
+        uses_spark = "spark" in getattr(item, "fixturenames", ())
+        groups[item] = "spark" if uses_spark else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    items.sort(key=lambda item: LONG.index(groups[item]) if groups[item] in LONG else len(LONG))

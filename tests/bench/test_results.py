@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import re
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from logplayer.bench import percentiles, results
 from logplayer.bench.contest import Sample, Workload
@@ -38,7 +37,7 @@ def samples(seed: int) -> list[Sample]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+def filled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Filled:
     """Two rounds of one contestant, and what Spark makes of them."""
     raw = Raw(tmp_path_factory.mktemp("raw"), "small")
     rounds = [samples(1), samples(2)]
@@ -51,19 +50,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     raw.note_piece(
         {"machine": {"cores": 2}, "versions": {"python": "3", "commit": "c0ffee"}, "command": "made <up>", **told}
     )
-    # In a process of its own: a Spark that was started and stopped here would spoil the tests that share theirs.
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return raw, pool.submit(_build, raw).result(), rounds
-
-
-def _build(raw: Raw) -> dict[str, Any]:
-    from logplayer.spark.session import make_session
-
-    spark = make_session("test", "local[1]", {"spark.sql.shuffle.partitions": "1"}, quiet=True)
-    try:
-        return results.build(raw, spark)
-    finally:
-        spark.stop()
+    return raw, results.build(raw, spark), rounds
 
 
 def test_percentiles_are_those_of_the_samples(filled: Filled) -> None:
