@@ -49,6 +49,7 @@ LONG = (
     "tests/target/test_store_contract.py",
     "tests/sim/test_sim_mutants.py",
 )
+FIRST = "tests/spark/test_lease.py"  # Leases find their players again while the session has no other idle workers.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -58,4 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         uses_spark = "spark" in getattr(item, "fixturenames", ())
         groups[item] = "spark" if uses_spark else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(groups[item]))
-    items.sort(key=lambda item: LONG.index(groups[item]) if groups[item] in LONG else len(LONG))
+
+    def turn(item: pytest.Item) -> tuple[int, bool]:
+        return LONG.index(groups[item]) if groups[item] in LONG else len(LONG), not item.nodeid.startswith(FIRST)
+
+    items.sort(key=turn)

@@ -76,20 +76,20 @@ class FileLog:
     async def append(self, entries: Sequence[NewEntry]) -> list[int]:
         """Commit the group, together with whatever else waits, and return its indexes."""
         check_group(entries)
-        return await self._ask(Request(entries, None, None))
+        return await self._ask(entries, None)
 
     async def trim(self, up_to: int) -> None:
         """Forget entries up to and including ``up_to``; segments that hold nothing else are deleted at once."""
-        await self._ask(Request((), up_to, None))
+        await self._ask((), up_to)
 
-    async def _ask(self, request: Request) -> list[int]:
+    async def _ask(self, entries: Sequence[NewEntry], trim: int | None) -> list[int]:
         if self._closed:
             raise LogUnavailable(f"the log at {self.directory.path} is closed")
         if self._writer is None:
             raise LogUnavailable(f"the log at {self.directory.path} was opened for reading only")
         future: asyncio.Future[list[int]] = self._loop.create_future()
         self._waiting.add(future)
-        self._writer.submit(request._replace(token=future))
+        self._writer.submit(Request(entries, trim, future))
         try:
             return await future
         finally:

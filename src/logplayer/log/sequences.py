@@ -54,6 +54,12 @@ class Producers:
 
     def plan(self, entries: Sequence[NewEntry], next_index: int, look_up: Callable[[str, int], int]) -> Plan:
         """Give indexes from ``next_index`` on to what is new; a gap refuses the whole group and changes nothing."""
+        if len(entries) == 1:  # Most appends, and the next of their producer: the short way.
+            producer, sequence, _, _ = entries[0]
+            if sequence == self.newest.get(producer, 0) + 1:
+                self.newest[producer] = sequence
+                self._remember(producer, sequence, next_index)
+                return Plan([next_index], [(next_index, entries[0])])
         newest: dict[str, int] = {}
         fresh: dict[tuple[str, int], int] = {}
         plan = Plan([], [])

@@ -156,8 +156,11 @@ class Writer:
         if request.trim is not None:
             return taken
         room = GROUP_COMMIT_BYTES_MAX - sum(len(entry.payload) for entry in request.entries)
-        while room > 0 and not self._requests.empty():
-            request = self._requests.get()
+        while room > 0:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                break
             if request is None:
                 self._requests.put(None)
                 break
@@ -165,7 +168,8 @@ class Writer:
                 self._held = request
                 break
             taken.append(request)
-            room -= sum(len(entry.payload) for entry in request.entries)
+            for entry in request.entries:
+                room -= len(entry.payload)
         return taken
 
     def _answer_appends(self, requests: list[Request]) -> None:

@@ -315,7 +315,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _require_free(port: int, patience_seconds: float = 2.0) -> None:
+def _require_free(port: int, patience_seconds: float = 15.0) -> None:
     """A killed broker's threads may hold its ports for a moment longer than it seems to live."""
     deadline = time.monotonic() + patience_seconds
     while True:
