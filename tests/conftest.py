@@ -37,9 +37,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TellAtOnce(config))
 
 
-# What takes longest begins first, so that the workers end together.
+# What shares the Spark session, and takes longest; leases first, which find their players again while the session has
+# no other idle workers.
+ON_SPARK = (
+    "tests/spark/test_lease.py",
+    "tests/spark/test_sinks.py",
+    "tests/spark/test_source.py",
+    "tests/spark/test_bulk.py",
+    "tests/spark/test_resident.py",
+    "tests/spark/test_examples.py",
+    "tests/spark/test_verbs.py",
+    "tests/bench/test_results.py",
+)
 LONG = (
-    "spark",
+    *ON_SPARK,
     "tests/docs/test_documents.py",
     "tests/log/test_kafka.py",
     "tests/log/test_kit_nats.py",
@@ -49,18 +60,26 @@ LONG = (
     "tests/target/test_store_contract.py",
     "tests/sim/test_sim_mutants.py",
 )
-FIRST = "tests/spark/test_lease.py"  # Leases find their players again while the session has no other idle workers.
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that the workers end together."""
+    turns = {file: turn for turn, file in enumerate(LONG)}
+    items.sort(key=lambda item: turns.get(file_of(item.nodeid), len(turns)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """A worker takes a whole file, or everything that shares the Spark session."""
-    groups = {}
-    for item in items:
-        uses_spark = "spark" in getattr(item, "fixturenames", ())
-        groups[item] = "spark" if uses_spark else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    from xdist.scheduler import LoadFileScheduling
 
-    def turn(item: pytest.Item) -> tuple[int, bool]:
-        return LONG.index(groups[item]) if groups[item] in LONG else len(LONG), not item.nodeid.startswith(FIRST)
+    class BySession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = file_of(nodeid)
+            return "spark" if file in ON_SPARK else file
 
-    items.sort(key=turn)
+    return BySession(config, log)
