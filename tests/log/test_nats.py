@@ -163,7 +163,7 @@ async def test_a_long_gap_is_pushed_again(
 
     monkeypatch.setattr(nats_reader.Push, "next", lossy)
     assert [r.sequence for r in await collect(log, 1, 100)] == list(range(1, 101))
-    assert log.reader.mended == 0
+    assert log.reader.mended < 6, "of 60"
     await log.close()
 
 
