@@ -117,3 +117,18 @@ def test_trouble_is_measured(tmp_path: Path) -> None:
     assert catchup["entries"] > 200
     assert catchup["factor"] > 1
     assert all(line.get("seconds", 1) > 0 for line in found)
+
+
+@pytest.mark.parametrize("log", ["nats", "file"])
+def test_what_every_run_needs_is_asked_for_first(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None if module == "pyarrow" else object())
+    with pytest.raises(UserError, match=r"logplayer\[bench\]"):
+        cli._require_parts(log)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    monkeypatch.setattr("logplayer.log.cluster.shutil.which", lambda _: None)
+    monkeypatch.setattr("logplayer.log.cluster.sys.executable", "/nowhere/python")
+    if log == "nats":
+        with pytest.raises(UserError, match="nats-server"):
+            cli._require_parts(log)
+    else:
+        cli._require_parts(log)

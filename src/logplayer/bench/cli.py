@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
 import shlex
 import sys
@@ -93,6 +94,7 @@ def run(
     """
     wanted = check_names("experiment", experiments, EXPERIMENTS) or list(EXPERIMENTS)
     check_names("log", [log], ("nats", "file"))
+    _require_parts(log)
     from logplayer.bench import steps
     from logplayer.bench.raw import Raw
 
@@ -126,6 +128,16 @@ def collect_(name: str, out: Path, raw_folder: Path, as_json: bool) -> None:
 
     check_names("run", [name], tuple(path.name for path in raw_folder.glob("*") if path.is_dir()))
     _conclude(Raw(raw_folder, name), out, as_json)
+
+
+def _require_parts(log: str) -> None:
+    """What every run needs, before the first of many turns fails for want of it."""
+    if any(importlib.util.find_spec(module) is None for module in ("pyarrow", "pyspark")):
+        raise UserError("the benchmarks need pyarrow and pyspark; install them with: pip install 'logplayer[bench]'")
+    if log == "nats":
+        from logplayer.log.cluster import find_server
+
+        find_server()
 
 
 def _choose(rivals: str, known: dict[str, Any]) -> dict[str, Any]:

@@ -199,9 +199,11 @@ async def conform(
     restart: Restart | None = None,
     dump: Dump | None = None,
     only: Collection[str] = (),
+    tell: Callable[[Verdict], object] = bool,
 ) -> list[Verdict]:
     """The verdict on every rule, or on those in ``only``, in the order of docs/reference/protocol.md.
 
+    ``tell`` hears each as it falls: a target that is silent where it should answer takes ten seconds for each.
     Raises UserError if the target holds data of a real log, and TargetError if it cannot be reached.
     """
     # Imported for their rules, in the order of the verdicts; not above, as they need this module whole.
@@ -221,6 +223,7 @@ async def conform(
         if only and name not in only:
             continue
         verdicts.append(await _judge(kit, name, check))
+        tell(verdicts[-1])
     return verdicts
 
 

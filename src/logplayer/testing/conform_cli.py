@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -45,18 +46,17 @@ def conform(
     """
     restart = _restart(restart_command) if restart_command else None
     dump = _dump(dump_command) if dump_command else None
-    verdicts = run_loop(run_kit(address, name, security_from(**secure), restart, dump, rules))
-    _tell(verdicts, as_json)
+    tell: Callable[[Verdict], object] = bool if as_json else lambda verdict: click.echo(str(verdict))
+    verdicts = run_loop(run_kit(address, name, security_from(**secure), restart, dump, rules, tell))
+    _conclude(verdicts, as_json)
     if any(verdict.ok is False for verdict in verdicts):
         sys.exit(1)
 
 
-def _tell(verdicts: list[Verdict], as_json: bool) -> None:
+def _conclude(verdicts: list[Verdict], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
         return
-    for verdict in verdicts:
-        click.echo(str(verdict))
     counts = {
         word: sum(v.ok is ok for v in verdicts) for word, ok in (("ok", True), ("failed", False), ("skipped", None))
     }

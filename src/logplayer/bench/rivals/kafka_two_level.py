@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
 from logplayer.bench.actor import ActorFailed, usage
 from logplayer.bench.contest import Sample, Workload
 from logplayer.bench.producer import payload_of
 from logplayer.bench.rivals.kafka_base import ASK_SECONDS, CONSUMER, Delivered, KafkaContest, producer
 from logplayer.bench.rivals.parts import by_number, cut, expected, paced, samples, wait_applied
+
+# Behind ours, which says what to install where there is no client.
+from confluent_kafka import Consumer, KafkaException, TopicPartition  # isort: skip
 
 
 class WalApplication:
