@@ -55,7 +55,7 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
     tools.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
         for tool in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            if tool.name not in ("java", "javac") and not (tools / tool.name).exists():
+            if tool.name not in ("java", "javac") and not os.path.lexists(tools / tool.name):
                 (tools / tool.name).symlink_to(tool)
     clean = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "SPARK_HOME")}
     words = [word for name, address in shards.addresses.items() for word in ("--target", f"{name}={address}")]
