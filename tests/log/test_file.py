@@ -86,6 +86,35 @@ async def test_trim_makes_room_on_a_full_disk(tmp_path: Path) -> None:
         disk.unmount()
 
 
+async def test_a_trim_on_a_full_disk_does_not_share_its_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that may run at that moment takes all the room there is."""
+    try:
+        disk = SmallDisk(tmp_path / "disk")
+    except NotApplicable as reason:
+        missing(str(reason))
+    given_up = []
+
+    def give_up_reserve(directory: Directory) -> None:
+        honest(directory)
+        given_up.append(directory)
+        if log._writer is not None and log._writer._checkpointer.at_rest.acquire(blocking=False):
+            disk.fill(leave_bytes=0)
+
+    try:
+        log = await FileLog.open(disk.path / "log", segment_bytes=1 << 20)
+        await _fill_up(log)
+        disk.fill(leave_bytes=0)
+        honest = Directory.give_up_reserve
+        monkeypatch.setattr(Directory, "give_up_reserve", give_up_reserve)
+        await log.trim((await log.info()).last - 10)
+        assert given_up
+        await log.close()
+    finally:
+        disk.unmount()
+
+
 async def test_a_reader_of_another_process_is_overtaken_by_trims(tmp_path: Path) -> None:
     """It reads on, or is told that its place was trimmed; it never takes a deleted segment for damage."""
     await (await FileLog.open(tmp_path / "log")).close()

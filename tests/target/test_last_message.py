@@ -1,0 +1,49 @@
+"""A target's last message over gRPC: the end of the stream is left to the player, whose failed write would hide it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from logplayer.core.entry import Session
+from logplayer.target.memory import MemoryTarget
+from logplayer.target.server import TargetServer
+from logplayer.wire import codec
+from logplayer.wire.grpc_link import PLAY
+from logplayer.wire.security import Security
+
+
+@asynccontextmanager
+async def playing(security: Security) -> AsyncIterator[Any]:
+    """A bare stream, without the player's link, which hangs up by itself."""
+    server = TargetServer({"t1": MemoryTarget()}, security)
+    [address] = await server.start(grpc="127.0.0.1:0")
+    async with grpc.aio.insecure_channel(address.removeprefix("grpc://")) as channel:
+        yield channel.stream_stream(PLAY)()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("security", "last"),
+    [(Security(), codec.REFUSED), (Security(token="secret"), codec.FAILED)],
+    ids=["refused", "failed"],
+)
+async def test_the_stream_stays_open_behind_it(
+    security: Security, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logplayer.target.grpc_server._LINGER_SECONDS", 1.0)
+    async with playing(security) as call:
+        if last == codec.REFUSED:
+            await call.write(codec.encode_open("another", "log", Session(1, 1)))
+        assert (await call.read())[:1] == last
+        more = asyncio.ensure_future(call.read())
+        await asyncio.sleep(0.2)
+        assert not more.done(), "the target has ended the stream"
+        await asyncio.wait({more})  # A player that does not hang up is not waited for without end.
+        assert await call.code() is (grpc.StatusCode.OK if last == codec.REFUSED else grpc.StatusCode.UNAUTHENTICATED)
+        more.exception()  # It is that of the status.
