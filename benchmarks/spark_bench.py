@@ -1,6 +1,6 @@
 """What Spark costs and brings: delay of its three ways to deliver, and the speed of bulk work, each beside its rival.
 
-    python benchmarks/spark_bench.py [--json] [--only delay,read,archive,backfill] [--count 400] [--rate 50]
+    python benchmarks/spark_bench.py [--json] [--only delay,read,archive,backfill] [--count 400] [--rate 50] [--rows N]
 
 *Delay* is from just before the append to the arrival of the batch at the target, over the same log server and the same
 targets in the same run; the ways take turns, so that noise of the machine meets all of them. ``in-process`` is the same
@@ -282,8 +282,7 @@ def measure_archive(spark: Any, folder: str) -> dict[str, Any]:
     return {"megabytes": size // 10**6, "mb_s": run}
 
 
-def measure_backfill(spark: Any, folder: str, rounds: int) -> dict[str, Any]:
-    entries = 400_000
+def measure_backfill(spark: Any, folder: str, rounds: int, entries: int) -> dict[str, Any]:
     fill_log(f"{folder}/fill", entries, 100)
     log = f"file://{folder}/fill"
     counter = iter(range(10**6))
@@ -335,6 +334,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=400_000, help="of the backfill")
     chosen = parser.parse_args()
     spark = make_session("spark_bench", "local[2]", quiet=True)
     spark.range(10).rdd.map(str).count()
@@ -346,7 +346,7 @@ def main() -> None:
         if "archive" in wanted:
             results["archive"] = measure_archive(spark, folder)
         if "backfill" in wanted:
-            results["backfill"] = measure_backfill(spark, folder, chosen.rounds)
+            results["backfill"] = measure_backfill(spark, folder, chosen.rounds, chosen.rows)
         if "delay" in wanted:
             results["delay"] = measure_delay(spark, chosen.ways.split(","), chosen.count, chosen.rate, chosen.rounds)
     spark.stop()
