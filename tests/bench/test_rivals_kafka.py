@@ -10,7 +10,6 @@ import pytest
 from kafka_servers import kafka_brokers
 from logplayer.bench.actor import ActorFailed
 from logplayer.bench.contest import Sample, Workload
-from servers import IN_CI
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
@@ -53,7 +52,7 @@ def test_plain_delivers_every_transaction(brokers: Any) -> None:
     check(play(KafkaPlain(brokers, warm=False)), SMALL)
 
 
-@pytest.mark.skipif(IN_CI, reason="CI has time for two of the designs on Kafka")
+@pytest.mark.soak
 @pytest.mark.parametrize("batch", [1, 10])
 def test_two_level_delivers_every_transaction(brokers: Any, batch: int) -> None:
     from logplayer.bench.rivals.kafka_two_level import KafkaTwoLevel
@@ -63,7 +62,7 @@ def test_two_level_delivers_every_transaction(brokers: Any, batch: int) -> None:
     check(play(contestant), SMALL)
 
 
-@pytest.mark.skipif(IN_CI, reason="CI has time for two of the designs on Kafka")
+@pytest.mark.soak
 def test_two_level_shows_its_backlog(brokers: Any) -> None:
     from logplayer.bench.rivals.kafka_two_level import KafkaTwoLevel
 
@@ -92,7 +91,7 @@ def test_a_topic_that_is_not_as_durable_is_refused(brokers: Any) -> None:
             check_topic(admin, name, 1, 3)
 
 
-@pytest.mark.skipif(IN_CI, reason="CI has time for two of the designs on Kafka")
+@pytest.mark.soak
 def test_flink_delivers_every_transaction(brokers: Any) -> None:
     from logplayer.bench.rivals import jars
     from logplayer.bench.rivals.flink import Flink

@@ -8,12 +8,11 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from logplayer.bench.contest import Sample, Workload
-from servers import IN_CI
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
 
-@pytest.mark.skipif(IN_CI, reason="CI has no time for a second Spark session")
+@pytest.mark.soak
 def test_micro_batches_deliver_every_transaction() -> None:
     pytest.importorskip("pyspark")
     # In a process of its own: the tests of the pipeline share the one session of this process.

@@ -62,10 +62,10 @@ def failing(spark: SparkSession) -> str:
 
 
 def drop_files(folder: Path, start: int, count: int) -> None:
-    """New input: JSON lines, several files so that a batch has several tasks."""
+    """New input: JSON lines, two files so that a batch has two tasks."""
     folder.mkdir(exist_ok=True)
-    for n in range(4):
-        lines = [f'{{"key": "k{i}", "value": "v{i}"}}' for i in range(start + n, start + count, 4)]
+    for n in range(2):
+        lines = [f'{{"key": "k{i}", "value": "v{i}"}}' for i in range(start + n, start + count, 2)]
         (folder / f"{start:06}-{n}.json").write_text("\n".join(lines) + "\n")
 
 
@@ -149,7 +149,7 @@ def test_an_older_batch_than_the_newest_is_refused(tmp_path: Path) -> None:
 
 
 def log_to_targets(spark: SparkSession, wal: FileWal, shards: Shards, checkpoint: Path, sink: str) -> None:
-    stream = spark.readStream.format("logplayer").options(log=wal.address, maxEntriesPerTrigger="60").load()
+    stream = spark.readStream.format("logplayer").options(log=wal.address, maxEntriesPerTrigger="100").load()
     big: DataFrame = stream.selectExpr("target", "log_index", "key", "concat(value, cast('!' as binary)) value", "op")
     query = big.writeStream.format(sink).options(
         to="targets", addresses=shards.option, checkpointLocation=str(checkpoint)
@@ -157,7 +157,7 @@ def log_to_targets(spark: SparkSession, wal: FileWal, shards: Shards, checkpoint
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-@pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+@pytest.mark.parametrize("scheme", ["grpc", pytest.param("tcp", marks=pytest.mark.soak)])
 def test_rows_reach_the_targets_once_and_in_order(
     spark: SparkSession, failing: str, wal: FileWal, tmp_path: Path, scheme: str
 ) -> None:
