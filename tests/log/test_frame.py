@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.errors import CorruptEntry
-from logplayer.log.frame import decode, decode_frames, decode_reply, encode, encode_frame, last_index, varint
+from logplayer.log.frame import decode, decode_frames, decode_reply, encode, encode_frame, last_index
 from logplayer.log.protocol import Kind, NewEntry
+from logplayer.wire.entries import varint
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
 
 numbers = st.integers(1, 2**63 - 1)

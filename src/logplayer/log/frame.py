@@ -18,27 +18,13 @@ from collections.abc import Iterator
 
 from logplayer.errors import CorruptEntry
 from logplayer.log.protocol import Kind, NewEntry, Record
+from logplayer.wire.entries import varint
 from logplayer.wire.logplayer.v1 import log_pb2
 
 FRAME_TAG = 0x0A
 CRC_TAG = b"\x3d"
 CRC_BYTES = 5  # The tag and four bytes.
 KINDS = (Kind.DATA, Kind.CONTROL)
-_ONE_BYTE = tuple(bytes((value,)) for value in range(256))
-
-
-def varint(value: int) -> bytes:
-    """Encode an unsigned integer as protobuf does."""
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    if value < 0x4000:
-        return _ONE_BYTE[value & 0x7F | 0x80] + _ONE_BYTE[value >> 7]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -79,8 +65,10 @@ def encode(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
 
 def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
     """One record with its frame prefix, in parts."""
-    head, payload, crc = encode(index, entry, committed_at_us)
-    return [b"\x0a" + varint(len(head) + len(payload) + CRC_BYTES) + head, payload, crc]
+    parts = encode(index, entry, committed_at_us)
+    head = parts[0]
+    parts[0] = b"\x0a" + varint(len(head) + len(parts[1]) + CRC_BYTES) + head
+    return parts
 
 
 def decode(body: bytes | memoryview, index: int) -> Record:

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 import nats.js.errors
 
 from logplayer.errors import LogUnavailable
-from logplayer.log.frame import varint
 from logplayer.log.nats_link import Link
 from logplayer.log.nats_map import SequenceMap
 from logplayer.log.nats_reader import NatsReader
 from logplayer.log.nats_writer import NatsWriter
 from logplayer.log.protocol import Info, NewEntry, Record, check_group, check_range
+from logplayer.wire.entries import varint
 
 
 class NatsLog:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logplayer.errors import SequenceGap
-from logplayer.log.frame import read_varint, varint
+from logplayer.log.frame import read_varint
 from logplayer.log.protocol import NewEntry, gap_message
+from logplayer.wire.entries import varint
 
 RECENT_COUNT_MAX = 32768
 
@@ -44,7 +45,9 @@ class Producers:
 
     def __init__(self) -> None:
         self.newest: dict[str, int] = {}
+        # Two generations: to forget the oldest answer at each new one, a dict would search for it ever longer.
         self._recent: dict[tuple[str, int], int] = {}
+        self._older: dict[tuple[str, int], int] = {}
 
     def learn(self, run: Run) -> None:
         """Note entries that are in the log."""
@@ -76,8 +79,8 @@ class Producers:
             elif sequence > last + 1:
                 raise SequenceGap(gap_message(producer, sequence, last))
             else:
-                index = fresh.get((producer, sequence)) or self._recent.get((producer, sequence), 0)
-                index = index or look_up(producer, sequence)
+                key = producer, sequence
+                index = fresh.get(key) or self._recent.get(key) or self._older.get(key) or look_up(producer, sequence)
             plan.indexes.append(index)
         self.newest.update(newest)
         for (producer, sequence), index in fresh.items():
@@ -86,8 +89,8 @@ class Producers:
 
     def _remember(self, producer: str, sequence: int, index: int) -> None:
         self._recent[producer, sequence] = index
-        if len(self._recent) > RECENT_COUNT_MAX:
-            del self._recent[next(iter(self._recent))]
+        if len(self._recent) >= RECENT_COUNT_MAX // 2:
+            self._older, self._recent = self._recent, {}
 
 
 def runs_of(new: Iterable[tuple[int, NewEntry]]) -> list[Run]:
