@@ -167,6 +167,25 @@ async def test_a_long_gap_is_pushed_again(
     await log.close()
 
 
+async def test_a_tail_goes_on_when_the_first_server_stays_dead(nats_cluster: Cluster, log_name: str) -> None:
+    """What its silence swallowed is asked for from the others: a dead server must not be waited for again and again."""
+    log = await opened(nats_cluster, log_name)
+    await fill(log, 5)
+    reader = log.read(1)
+    assert len(await in_time(anext(reader))) == 5
+    await asyncio.to_thread(nats_cluster.kill, 0)
+    try:
+        await in_time(log.append([entry("p", s) for s in range(6, 11)]))
+        # As if the push that told of it had been on the dead server.
+        async with asyncio.timeout(20):
+            assert [(await log.reader._mend(index))[0].sequence for index in range(6, 11)] == [6, 7, 8, 9, 10]
+            assert (await anext(reader))[0].sequence == 6
+    finally:
+        await reader.aclose()  # type: ignore[attr-defined]
+        await asyncio.to_thread(nats_cluster.up)
+        await log.close()
+
+
 async def test_an_entry_that_is_damaged_everywhere_is_named(nats_cluster: Cluster, log_name: str) -> None:
     log = await opened(nats_cluster, log_name)
     await fill(log, 5)

@@ -142,7 +142,17 @@ async def test_a_commit_that_outlives_its_stream_is_harmless(served: Served) -> 
     assert [commit.to for commit in served.target.commits] == [1, 2]
 
 
-async def test_what_was_queued_behind_a_cut_is_dropped_not_applied(served: Served) -> None:
+async def test_what_was_queued_behind_a_cut_is_dropped_not_applied(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed = asyncio.Event()
+    gone = stream.Stream.gone
+
+    def told(self: stream.Stream) -> None:
+        gone(self)
+        noticed.set()
+
+    monkeypatch.setattr(stream.Stream, "gone", told)
     player, _ = await served.open()
     served.target.gate.clear()
     await player.batch(batch(0))
@@ -150,7 +160,7 @@ async def test_what_was_queued_behind_a_cut_is_dropped_not_applied(served: Serve
     await player.batch(batch(1), batch(2))
     await asyncio.sleep(0.1)
     player.cut()
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(noticed.wait(), 5)
     served.target.gate.set()
     _, opened = await served.open()
     assert opened.index == 1

@@ -26,6 +26,7 @@ FORMAT_VERSION = 1
 REPLICAS = 3
 API_SECONDS = 3.0
 CONNECT_SECONDS = 8.0
+ONE_SERVER_SECONDS = 2.0
 PENDING_BYTES = 32 * 1024 * 1024
 ID_KEY, VERSION_KEY = "logplayer-id", "logplayer-version"
 T = TypeVar("T")
@@ -179,11 +180,22 @@ class Link:
             await self.nc.close()
 
 
+async def connect_to(host: str) -> Client:
+    """A connection to this one server, or an error within seconds: the client library itself would try for minutes."""
+    if not await _reachable(host):
+        raise ConnectionError(f"nobody listens at {host}")
+    connection = Client()
+    async with asyncio.timeout(ONE_SERVER_SECONDS):
+        await connection.connect(servers=[f"nats://{host}"], allow_reconnect=False, connect_timeout=1, error_cb=quiet)
+    return connection
+
+
 async def _reachable(host: str) -> bool:
     """Whether anybody listens: the client library would go on trying for ever."""
     name, _, port = host.rpartition(":")
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(name.strip("[]"), int(port)), 2)
+        connecting = asyncio.open_connection(name.strip("[]"), int(port))
+        _, writer = await asyncio.wait_for(connecting, ONE_SERVER_SECONDS)
     except OSError:
         return False
     writer.close()

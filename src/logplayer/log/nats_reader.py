@@ -22,7 +22,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from logplayer.errors import CorruptEntry, LogError
 from logplayer.log.frame import corrupt, decode
-from logplayer.log.nats_link import API_SECONDS, TROUBLE, Link, quiet
+from logplayer.log.nats_link import API_SECONDS, TROUBLE, Link, connect_to
 from logplayer.log.protocol import BATCH_BYTES, Record
 from logplayer.log.reader import trimmed
 
@@ -118,6 +118,7 @@ class NatsReader:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._hosts = list(link.hosts)  # In the order in which they are asked: one that did not answer goes last.
         self._others: dict[str, Client] = {}
         self.mended = 0
 
@@ -205,17 +206,21 @@ class NatsReader:
     async def _mend(self, index: int) -> tuple[Record, bytes]:
         """An entry that one replica damaged or lost, from another one."""
         damage: CorruptEntry = corrupt(index, "no replica has it")
-        for host in self._link.hosts:
-            with contextlib.suppress(*TROUBLE):
+        for host in tuple(self._hosts):
+            try:
                 body = await self._from_replica(host, index)
-                if body is not None:
-                    try:
-                        record = decode(body, index)
-                    except CorruptEntry as error:
-                        damage = error
-                        continue
-                    self.mended += 1
-                    return record, body
+            except TROUBLE:
+                self._hosts.remove(host)
+                self._hosts.append(host)
+                continue
+            if body is not None:
+                try:
+                    record = decode(body, index)
+                except CorruptEntry as error:
+                    damage = error
+                    continue
+                self.mended += 1
+                return record, body
         try:
             message = await self._link.patiently(lambda: self._link.js.get_msg(self._link.stream, seq=index))
         except nats.js.errors.NotFoundError:
@@ -229,11 +234,7 @@ class NatsReader:
         """Ask the replica on one server: a server answers direct reads itself if it has the stream."""
         connection = self._others.get(host)
         if connection is None or connection.is_closed:
-            connection = Client()
-            await connection.connect(
-                servers=[f"nats://{host}"], allow_reconnect=False, connect_timeout=1, error_cb=quiet
-            )
-            self._others[host] = connection
+            connection = self._others[host] = await connect_to(host)
         request = json.dumps({"seq": index}).encode()
         reply = await connection.request(f"$JS.API.DIRECT.GET.{self._link.stream}", request, timeout=API_SECONDS)
         if (reply.headers or {}).get("Nats-Sequence") != str(index):
