@@ -113,9 +113,10 @@ def _ratios(result: Result) -> tuple[dict[str, Found], dict[str, str]]:
 
 
 def kept_up(row: Result) -> bool:
-    """Whether a contestant was measured at the rate that was wanted, and not at its own limit or with a backlog."""
+    """Whether a contestant was measured at the rate that was wanted: not at its own limit, with a backlog, or cold."""
     reached = statistics.median(part["reached_rate"] or 0 for part in row["rounds"])
-    return bool((row["growth"] is None or row["growth"] <= STEADY) and reached >= REACHED * row["rate"])
+    steady = row["growth"] is None or 1 / STEADY <= row["growth"] <= STEADY
+    return bool(steady and reached >= REACHED * row["rate"])
 
 
 def delays_of(result: Result, contestant: str, experiment: str, targets: int, keys: int = 10) -> dict[float, Result]:
