@@ -12,6 +12,7 @@ TARGETS = (2, 5, 10, 15, 20)
 KEYS = (1, 2, 5, 10)
 SIZE_TARGETS = 20  # As in the paper.
 WARM_UP_COUNT, WARM_UP_RATE = 100, 50.0
+WARM_UP_SECONDS = 4.0  # At each point: new topics of a rival, for one, take seconds until they are quick.
 BACKLOG_RIVAL = "kafka_two_level"
 
 
@@ -38,8 +39,10 @@ def backlog(bench: Bench) -> Iterator[Step]:
 
 def _workload(bench: Bench, targets: int = 10, keys: int = 10) -> Workload:
     options = bench.options
-    count = 60 if options.quick else options.count
-    return Workload(targets, keys, options.rate, count, warm_up=max(1, count // 10))
+    if options.quick:
+        return Workload(targets, keys, options.rate, count=60, warm_up=6)
+    warm_up = round(options.rate * WARM_UP_SECONDS)
+    return Workload(targets, keys, options.rate, warm_up + options.count, warm_up)
 
 
 def _steps(bench: Bench, experiment: str, workloads: list[Workload], names: list[str] | None = None) -> Iterator[Step]:

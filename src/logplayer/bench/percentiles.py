@@ -34,18 +34,21 @@ def delays(frame: DataFrame) -> list[dict[str, Any]]:
 
     wanted = [f.expr(f"percentile({name}, array{tuple(SHARES.values())})").alias(f"{name}_p") for name in DELAYS]
     means = [f.avg(name).alias(f"{name}_mean") for name in DELAYS]
-    # How the delay grows within a run: 1 when it is steady.
-    late = f.avg(f.when(f.col("share") > 0.75, f.col("apply"))) / f.avg(f.when(f.col("share") <= 0.25, f.col("apply")))
+    # How the delay grows within a run: 1 when it is steady. Of medians: a single spike is no growth.
+    first, last = (f.median(f.when(part, f.col("apply"))) for part in (f.col("share") <= 0.25, f.col("share") > 0.75))
+    late = last / first
     totals = frame.groupBy(KEYS).agg(f.count("*").alias("n"), late.alias("growth"), *means, *wanted)
     # What was really asked for per second: a contestant that waits for its own commits may be slower than the rate.
     reached = (f.max("transaction") - f.min("transaction")) / f.max("at_s")
-    rounds = frame.groupBy([*KEYS, "round"]).agg(f.count("*").alias("n"), reached.alias("reached"), *means, *wanted)
+    asking = [reached.alias("reached"), f.max("at_s").alias("seconds")]
+    rounds = frame.groupBy([*KEYS, "round"]).agg(f.count("*").alias("n"), *asking, *means, *wanted)
     by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rounds.orderBy("round").collect():
         reached_rate = row["reached"] and round(row["reached"], 1)
         told = {
             "round": row["round"],
             "reached_rate": reached_rate,
+            "seconds": round(row["seconds"], 1),
             **{name: figures(row, name) for name in ("player", "apply")},
         }
         by_key.setdefault(tuple(row[key] for key in KEYS), []).append(told)

@@ -114,7 +114,7 @@ def _delays(result: Result) -> str:
     ]  # fmt: skip
     text = (
         "<p>Milliseconds. <b>player</b>: dispatch to apply. <b>apply</b>: asked to apply. <b>commit</b>: asked to "
-        "durable. <b>growth</b>: the mean apply delay of a run's last quarter over its first; a backlog grows. "
+        "durable. <b>growth</b>: the median apply delay of a run's last quarter over its first; a backlog grows. "
         "<b>reached</b>: the rate that was really asked for, where a contestant waits for its own commits.</p>"
     )
     return text + _table(head, rows)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 Found = tuple[float, str]  # A ratio, and at which rate.
-STEADY = 2.0  # A delay that more than doubles within a run measures the backlog, not the system.
+STEADY = 2.0  # A delay that more than doubles within a run measures a backlog, one that halves a cold start.
+QUICK = 0.25  # A delay of more than this share of a turn may be a backlog from its first moment on.
 REACHED = 0.9  # Who asks for less than this share of the rate, because it waits for itself, is measured at its limit.
 SUMMARY = "summary.json"
 
@@ -116,7 +117,8 @@ def kept_up(row: Result) -> bool:
     """Whether a contestant was measured at the rate that was wanted: not at its own limit, with a backlog, or cold."""
     reached = statistics.median(part["reached_rate"] or 0 for part in row["rounds"])
     steady = row["growth"] is None or 1 / STEADY <= row["growth"] <= STEADY
-    return bool(steady and reached >= REACHED * row["rate"])
+    seconds = statistics.median(part["seconds"] for part in row["rounds"])
+    return bool(steady and row["apply"]["p90"] / 1000 <= QUICK * seconds and reached >= REACHED * row["rate"])
 
 
 def delays_of(result: Result, contestant: str, experiment: str, targets: int, keys: int = 10) -> dict[float, Result]:
