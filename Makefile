@@ -34,7 +34,7 @@ sim: setup  ## Simulate the real core under faults, then prove that every mutant
 	$(BIN)/logplayer sim --mutants
 
 spec: setup  ## Check the TLA+ models with TLC.
-	$(BIN)/logplayer spec
+	tools/spec
 
 bench: setup  ## Measure; results go to benchmarks/results/.
 	tools/bench
