@@ -33,7 +33,8 @@ def size(bench: Bench) -> Iterator[Step]:
 def backlog(bench: Bench) -> Iterator[Step]:
     """The apply delay over time: ours, and Kafka with two levels of topics at the same rate."""
     names = [name for name in ("ours_grpc", "ours_tcp", BACKLOG_RIVAL) if name in bench.contestants()]
-    workload = replace(_workload(bench), targets=2 if bench.options.quick else 10, warm_up=0)
+    workload = _workload(bench, targets=2 if bench.options.quick else 10)
+    workload = replace(workload, count=workload.count - workload.warm_up, warm_up=0)  # It shows the beginning.
     yield from _steps(bench, "backlog", [workload], names)
 
 
