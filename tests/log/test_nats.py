@@ -180,6 +180,7 @@ async def test_a_tail_goes_on_when_the_first_server_stays_dead(nats_cluster: Clu
         async with asyncio.timeout(20):
             assert [(await log.reader._mend(index))[0].sequence for index in range(6, 11)] == [6, 7, 8, 9, 10]
             assert (await anext(reader))[0].sequence == 6
+        assert log.reader._hosts[-1] == hosts(nats_cluster)[0], "the dead one is asked last"
     finally:
         await reader.aclose()  # type: ignore[attr-defined]
         await asyncio.to_thread(nats_cluster.up)
