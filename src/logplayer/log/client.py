@@ -21,8 +21,9 @@ from logplayer.log.protocol import Info, NewEntry, Record, check_group, check_ra
 from logplayer.log.server import SERVICE
 from logplayer.log.status import COMMON_OPTIONS, ServerUnreachable, from_status
 from logplayer.wire.address import parse_netloc
+from logplayer.wire.grpc_credentials import channel_credentials
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
-from logplayer.wire.security import NONE, Security, call_metadata, channel_credentials, require_protection
+from logplayer.wire.security import NONE, Security, call_metadata, require_protection
 
 T = TypeVar("T")
 INLINE_BYTES_MAX = 64 * 1024

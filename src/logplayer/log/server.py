@@ -17,8 +17,9 @@ from logplayer.errors import AddressError, LogError
 from logplayer.log.frame import encode_frame
 from logplayer.log.protocol import BadRequest, Info, Kind, Log, NewEntry
 from logplayer.log.status import COMMON_OPTIONS, to_status
+from logplayer.wire.grpc_credentials import server_credentials
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
-from logplayer.wire.security import NONE, Security, require_protection, server_credentials
+from logplayer.wire.security import NONE, Security, require_protection
 
 SERVICE = "logplayer.v1.Log"
 _OPTIONS: list[tuple[str, int]] = [

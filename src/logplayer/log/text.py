@@ -10,7 +10,6 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from logplayer.errors import UserError
@@ -102,6 +101,8 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     }
     try:
         if record.kind == Kind.CONTROL:
+            from google.protobuf.json_format import MessageToDict  # Slow to load, and few records need it.
+
             return out | {"control": MessageToDict(pb.Control.FromString(record.payload))}
         mutations = pb.Transaction.FromString(record.payload).mutations
         return out | {"mutations": [_mutation_to_dict(mutation) for mutation in mutations]}

@@ -15,9 +15,10 @@ from logplayer.target.host import Host
 from logplayer.target.stream import Stream, find
 from logplayer.wire import codec
 from logplayer.wire.address import Address
+from logplayer.wire.grpc_credentials import server_credentials
 from logplayer.wire.grpc_link import EOF, SERVER_OPTIONS, SERVICE
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
-from logplayer.wire.security import Security, server_credentials
+from logplayer.wire.security import Security
 
 _STATUS = {
     codec.INTERNAL: grpc.StatusCode.INTERNAL,

@@ -17,7 +17,8 @@ from logplayer.errors import TargetError
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.codec import MESSAGE_BYTES_MAX
-from logplayer.wire.security import Security, call_metadata, channel_credentials
+from logplayer.wire.grpc_credentials import channel_credentials
+from logplayer.wire.security import Security, call_metadata
 from logplayer.wire.transport import Listener
 
 SERVICE = "logplayer.v1.Target"

@@ -21,9 +21,6 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 from logplayer.errors import ConfigError
 from logplayer.wire.address import is_loopback
@@ -83,7 +80,7 @@ def from_environment() -> Security:
 
 def read_token(path: str) -> str:
     """The token in a file, without the newline at its end."""
-    token = _read(path, "token").decode("utf-8", "replace").strip()
+    token = read_file(path, "token").decode("utf-8", "replace").strip()
     if not token or not token.isprintable() or not token.isascii():
         raise ConfigError(f"the token file {path} holds no token; write one line of printable ASCII into it")
     return token
@@ -125,37 +122,9 @@ def server_context(security: Security) -> ssl.SSLContext | None:
     return context
 
 
-def channel_credentials(security: Security) -> grpc.ChannelCredentials | None:
-    """Credentials for one channel; None for plain text."""
-    if not security.client_tls:
-        return None
-    roots = None if security.ca in ("", SYSTEM) else _read(security.ca, "CA")
-    key = _read(security.key, "key") if security.key else None
-    chain = _read(security.cert, "certificate") if security.cert else None
-    return grpc.ssl_channel_credentials(roots, key, chain)
-
-
 def call_metadata(security: Security) -> tuple[tuple[str, str], ...]:
     """The token as gRPC carries it."""
     return (("authorization", f"Bearer {security.token}"),) if security.token else ()
-
-
-def server_credentials(security: Security) -> grpc.ServerCredentials | None:
-    """Credentials of a gRPC server that follow their files; None for plain text."""
-    if not security.server_tls:
-        return None
-    watch = Watch(security)
-
-    def fetch() -> Any:
-        # gRPC asks at each handshake; None means: what you have is current. Files that cannot be read while
-        # they are being replaced must not end the server, so the old certificate serves until they can.
-        try:
-            return _certificates(security) if watch.changed() else None
-        except ConfigError:
-            watch.forget()
-            return None
-
-    return grpc.dynamic_ssl_server_credentials(_certificates(security), fetch, bool(security.ca))
 
 
 class Watch:
@@ -204,17 +173,9 @@ class ServerContexts:
         return self._context
 
 
-def _certificates(security: Security) -> grpc.ServerCertificateConfiguration:
-    if security.cert:
-        server_context(security)  # gRPC does not say which file is wrong; ssl does.
-    roots = _read(security.ca, "CA") if security.ca else None
-    pair = (_read(security.key, "key"), _read(security.cert, "certificate"))
-    return grpc.ssl_server_certificate_configuration([pair], roots)
-
-
 def _load_cert(context: ssl.SSLContext, security: Security) -> None:
-    _read(security.key, "key")
-    _read(security.cert, "certificate")
+    read_file(security.key, "key")
+    read_file(security.cert, "certificate")
     try:
         context.load_cert_chain(security.cert, security.key)
     except ssl.SSLError as error:
@@ -222,14 +183,15 @@ def _load_cert(context: ssl.SSLContext, security: Security) -> None:
 
 
 def _load_ca(context: ssl.SSLContext, path: str) -> None:
-    _read(path, "CA")
+    read_file(path, "CA")
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise ConfigError(f"the CA file {path} holds no usable certificate: {error}") from None
 
 
-def _read(path: str, what: str) -> bytes:
+def read_file(path: str, what: str) -> bytes:
+    """The file's bytes; ``what`` it is for stands in the error."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
