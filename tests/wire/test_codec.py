@@ -77,6 +77,40 @@ def test_batches_round_trip(batch: Batch) -> None:
     assert codec.decode_to_target(joined(batch)) == batch
 
 
+def read_or_not(data: bytes) -> object:
+    try:
+        return codec.decode_to_target(data)
+    except Malformed:
+        return Malformed
+
+
+damage = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+@given(batches, damage)
+def test_a_batch_read_by_hand_is_what_the_generated_code_reads_whatever_its_bytes(
+    batch: Batch, changes: list[tuple[int, int, int]]
+) -> None:
+    data = bytearray(joined(batch))
+    for at, how, value in changes:  # In front, where the lengths and the indexes are.
+        where = at % len(data) if data else 0
+        if how == 0 and data:
+            data[where] = value
+        elif how == 1:
+            data.insert(where, value)
+        elif data:
+            del data[where]
+    by_hand = read_or_not(bytes(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_read_batch", lambda _: None)
+        assert by_hand == read_or_not(bytes(data))
+
+
+def test_the_usual_batch_is_read_by_hand() -> None:
+    batch = Batch(7, 300, (Message(8, b"x" * 200), Message(300, b"", True)))
+    assert codec._read_batch(joined(batch)) == batch
+
+
 @given(text, text, u64, u64)
 def test_open_auth_and_questions_round_trip(target: str, log_id: str, epoch: int, term: int) -> None:
     opening = codec.Open(target, log_id, Session(epoch, term))

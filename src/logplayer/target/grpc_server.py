@@ -11,8 +11,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from logplayer.errors import UserError
+from logplayer.target.ack_round import AckRound
 from logplayer.target.host import Host
-from logplayer.target.stream import Stream, find
+from logplayer.target.stream import ACK_SECONDS, Stream, find
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.grpc_credentials import server_credentials
@@ -35,6 +36,7 @@ class GrpcServer:
     def __init__(self, hosts: Mapping[str, Host], security: Security) -> None:
         self._hosts = hosts
         self._security = security
+        self._acks = AckRound(ACK_SECONDS)
         self._server: Any = None
 
     async def start(self, address: Address) -> int:
@@ -83,7 +85,7 @@ class GrpcServer:
         stranger = self._stranger(context)
         if stranger:
             await _fail(context, codec.UNAUTHENTICATED, stranger)
-        peer = _GrpcPeer(self._hosts, context)
+        peer = _GrpcPeer(self._hosts, context, self._acks)
         try:
             await peer.write_until_end()
         finally:
@@ -118,8 +120,8 @@ class GrpcServer:
 class _GrpcPeer:
     """See :class:`logplayer.target.stream.Peer`. The reader is a task; the handler itself is the only writer."""
 
-    def __init__(self, hosts: Mapping[str, Host], context: Any) -> None:
-        self.stream = Stream(hosts, self)
+    def __init__(self, hosts: Mapping[str, Host], context: Any, acks: AckRound) -> None:
+        self.stream = Stream(hosts, self, acks)
         self._context = context
         self._wake = asyncio.Event()
         self._may_read = asyncio.Event()

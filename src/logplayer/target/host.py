@@ -82,11 +82,11 @@ class Host:
                     before.fenced(session)
             then(outcome)
 
-        self._submit(lambda: self._open(session, log_id), opened)
+        self._submit(opened, self._open, session, log_id)
 
     def apply(self, session: Session, batch: Batch, then: Then) -> None:
         """Ask the store to apply a batch."""
-        self._submit(lambda: self._apply(session, batch), then)
+        self._submit(then, self._apply, session, batch)
 
     def release(self, owner: Owner) -> None:
         """The stream is gone; its session stays the stored one until another opens."""
@@ -121,7 +121,8 @@ class Host:
             return Outcome(refused=rejected.refused)
         except Poison as poison:
             return self._apply_before(session, batch, poison)
-        self._note("apply", session, index=position.index)
+        if self._trace is not None:
+            self._note("apply", session, index=position.index)
         return Outcome(position)
 
     def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
@@ -150,9 +151,9 @@ class Host:
 
     # --- Between the worker thread and the event loop ---
 
-    def _submit(self, work: Callable[[], Outcome], then: Then) -> None:
+    def _submit(self, then: Then, work: Callable[..., Outcome], *args: object) -> None:
         if self._inline:
-            self._finished(_outcome(work), then)
+            self._finished(_outcome(work, *args), then)
             return
 
         def done(future: Future[Outcome]) -> None:
@@ -161,14 +162,15 @@ class Host:
                 self._loop.call_soon_threadsafe(self._finished, future.result(), then)
 
         try:
-            self._thread.submit(_outcome, work).add_done_callback(done)
+            self._thread.submit(_outcome, work, *args).add_done_callback(done)
         except RuntimeError:
             then(Outcome(error=TargetError(f"target {self.name} is stopping")))
 
     def _finished(self, outcome: Outcome, then: Then) -> None:
         if outcome.position is not None:
             self.position = outcome.position
-            self._wake()
+            if self._waiting:
+                self._wake()
         then(outcome)
 
     def _wake(self) -> None:
@@ -178,8 +180,8 @@ class Host:
                 future.set_result(self.position)
 
 
-def _outcome(work: Callable[[], Outcome]) -> Outcome:
+def _outcome(work: Callable[..., Outcome], *args: object) -> Outcome:
     try:
-        return work()
+        return work(*args)
     except Exception as error:  # noqa: BLE001 - whatever the store raises ends the stream, not the server.
         return Outcome(error=error)

@@ -15,6 +15,7 @@ from typing import Protocol
 from logplayer.core.entry import Refusal, Session
 from logplayer.core.fence import Batch, Position, Refused, join, well_formed
 from logplayer.errors import Malformed
+from logplayer.target.ack_round import AckRound
 from logplayer.target.host import Host, Outcome
 from logplayer.wire import codec
 
@@ -46,11 +47,12 @@ class Peer(Protocol):
 class Stream:
     """See the module."""
 
-    def __init__(self, hosts: Mapping[str, Host], peer: Peer) -> None:
+    def __init__(self, hosts: Mapping[str, Host], peer: Peer, acks: AckRound) -> None:
         self.ended = False  # Nothing is read any more; what take() still gives is the last.
         self.failure: tuple[int, str] | None = None  # Why it ended, if not by the protocol: codec.Failed's fields.
         self._hosts = hosts
         self._peer = peer
+        self._acks = acks
         self._host: Host | None = None
         self._session = Session(0, 0)
         self._batches: deque[tuple[Batch, int]] = deque()
@@ -62,7 +64,6 @@ class Stream:
         self._out: deque[bytes] = deque()
         self._ack_due = False
         self._unacked_bytes = 0
-        self._ack_timer: asyncio.TimerHandle | None = None
         self._questions: set[asyncio.Future[Position]] = set()
 
     # --- From the transport ---
@@ -105,9 +106,11 @@ class Stream:
     def _forget_ack(self) -> None:
         self._ack_due = False
         self._unacked_bytes = 0
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
+
+    def ack_if_owed(self) -> None:
+        """The round that this stream joined has ended."""
+        if self._unacked_bytes:
+            self._ack()
 
     def gone(self) -> None:
         """The transport is closed. A commit that runs goes on; what waits for one is dropped, unacked."""
@@ -162,12 +165,16 @@ class Stream:
         if self._host is None:
             self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
             return
-        self._batches.append((batch, length))
         self._bytes += length
         if self._bytes > READ_AHEAD_BYTES and not self._paused:
             self._paused = True
             self._peer.pause()
-        self._commit()
+        if self._busy or self._batches:
+            self._batches.append((batch, length))
+        else:
+            self._busy = True
+            self._committing_bytes = length
+            self._host.apply(self._session, batch, self._committed)
 
     def _probe(self) -> None:
         if self._host is None:
@@ -238,8 +245,8 @@ class Stream:
         self._commit()
         if self._unacked_bytes >= ACK_BYTES:
             self._ack()
-        elif self._ack_timer is None:
-            self._ack_timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self._ack)
+        else:
+            self._acks.join(self)
         if self._paused and self._bytes <= READ_AHEAD_BYTES // 2:
             self._paused = False
             self._peer.resume()

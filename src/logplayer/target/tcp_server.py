@@ -10,8 +10,9 @@ from collections.abc import Coroutine, Mapping
 from typing import cast
 
 from logplayer.errors import LogPlayerError, Malformed, UserError
+from logplayer.target.ack_round import AckRound
 from logplayer.target.host import Host
-from logplayer.target.stream import Stream
+from logplayer.target.stream import ACK_SECONDS, Stream
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.framing import Deframer, frame
@@ -38,6 +39,7 @@ class TcpServer:
     def __init__(self, hosts: Mapping[str, Host], security: Security) -> None:
         self._hosts = hosts
         self._security = security
+        self.acks = AckRound(ACK_SECONDS)
         self._contexts = ServerContexts(security)
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
@@ -115,7 +117,7 @@ class TcpPeer(asyncio.Protocol):
 
     def __init__(self, server: TcpServer) -> None:
         self._server = server
-        self._stream = Stream(server.hosts, self)
+        self._stream = Stream(server.hosts, self, server.acks)
         self._known = not server.security.token
         self._deframer = Deframer(codec.MESSAGE_BYTES_MAX if self._known else _STRANGER_BYTES_MAX)
         self._first = True
