@@ -106,6 +106,30 @@ def test_a_batch_read_by_hand_is_what_the_generated_code_reads_whatever_its_byte
         assert by_hand == read_or_not(bytes(data))
 
 
+WIDE = b"\xff" * 9 + b"\x7f"  # A number of 70 bits, of which protobuf keeps 64.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x08\x01\x10\x09\x1a\x06\x08\x02\x12\x05abc",  # A payload that ends behind its delivery.
+        b"\x08\x01\x10\x09\x1a\x07\x08\x02\x12\x01abc",  # One that ends in front of the end.
+        b"\x08\x01\x10\x09\x1a\x06\x08\x02\x12\x00\x18\x00",
+        b"\x08\x01\x10\x09\x1a\x20\x08\x02\x12\x01a",  # A delivery that ends behind the batch.
+        b"\x08" + WIDE + b"\x10\x09",
+        b"\x08\x01\x10" + WIDE,
+        b"\x08\x01\x10\x09\x1a\x0d\x08" + WIDE + b"\x12\x00",
+        b"\x08\x01\x10\x09\x08\x05",  # A field twice: the last one counts.
+        b"\x08\x01\x10",
+    ],
+)
+def test_unusual_batches_are_left_to_the_generated_code(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\x12" + codec.varint(len(body)) + body
+    by_hand = read_or_not(data)
+    monkeypatch.setattr(codec, "_read_batch", lambda _: None)
+    assert by_hand == read_or_not(data)
+
+
 def test_the_usual_batch_is_read_by_hand() -> None:
     batch = Batch(7, 300, (Message(8, b"x" * 200), Message(300, b"", True)))
     assert codec._read_batch(joined(batch)) == batch
