@@ -112,10 +112,10 @@ WIDE = b"\xff" * 9 + b"\x7f"  # A number of 70 bits, of which protobuf keeps 64.
 @pytest.mark.parametrize(
     "body",
     [
-        b"\x08\x01\x10\x09\x1a\x06\x08\x02\x12\x05abc",  # A payload that ends behind its delivery.
+        b"\x08\x01\x10\x09\x1a\x07\x08\x02\x12\x05abc",  # A payload that ends behind its delivery.
         b"\x08\x01\x10\x09\x1a\x07\x08\x02\x12\x01abc",  # One that ends in front of the end.
         b"\x08\x01\x10\x09\x1a\x06\x08\x02\x12\x00\x18\x00",
-        b"\x08\x01\x10\x09\x1a\x20\x08\x02\x12\x01a",  # A delivery that ends behind the batch.
+        b"\x08\x01\x10\x09\x1a\x0c\x08\x02\x12\x08a",  # A delivery that ends behind the batch.
         b"\x08" + WIDE + b"\x10\x09",
         b"\x08\x01\x10" + WIDE,
         b"\x08\x01\x10\x09\x1a\x0d\x08" + WIDE + b"\x12\x00",
