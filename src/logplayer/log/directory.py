@@ -5,6 +5,7 @@ LOCK                        held with flock by the one process that writes; its 
 00000000000000006401.seg    the newest segment: the only one that is written to
 history.db                  (producer, sequence) -> index of the segments that were trimmed away
 RESERVE                     a megabyte of nothing, given up when the disk is full so that a trim can be written
+SPARE                       the write-ahead log of a sealed segment, for one of the next; there while the log is written
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import sqlite3
 from pathlib import Path
 
 from logplayer.errors import LogFormatError
+from logplayer.files import sync
+from logplayer.log import spare
 from logplayer.log.crashpoint import crashpoint
 from logplayer.log.protocol import Locked
-from logplayer.log.segment import connect, headers, sync_directory
+from logplayer.log.segment import connect, headers
 from logplayer.log.sequences import SpanBuilder, index_in_span
+from logplayer.log.spare import Spare
 
 SUFFIX = ".seg"
 RESERVE_BYTES = 1024 * 1024
@@ -30,6 +34,7 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.spare = Spare(path)
         self._lock: int | None = None
 
     def segments(self) -> list[int]:
@@ -55,13 +60,14 @@ class Directory:
 
     @staticmethod
     def _is_ours(name: str) -> bool:
-        return name in ("LOCK", "RESERVE") or name.startswith("history.db") or ".new" in name or ".seg-" in name
+        ours = name in ("LOCK", "RESERVE", spare.NAME) or name.startswith("history.db")
+        return ours or ".new" in name or ".seg-" in name
 
     def lock(self) -> None:
         """Become the log's only writer. The kernel frees the lock when this process dies, however it dies."""
         if not self.path.exists():
             self.path.mkdir(parents=True, exist_ok=True)
-            sync_directory(self.path.parent)
+            sync(self.path.parent)
         fd = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,6 +98,7 @@ class Directory:
 
     def give_up_reserve(self) -> None:
         (self.path / "RESERVE").unlink(missing_ok=True)
+        self.spare.drop()
 
     def bytes_on_disk(self) -> int:
         """What the log takes on the disk, write-ahead logs included."""
@@ -103,7 +110,8 @@ class Directory:
         return total
 
     def clean(self) -> None:
-        """Remove what a crash left behind: half-made segments, and companions of segments that are gone."""
+        """Remove what a crash left behind: half-made segments, companions of segments that are gone, the spare."""
+        self.spare.drop()
         kept = {f"{first:020}{SUFFIX}" for first in self.segments()}
         for name in os.listdir(self.path):
             base = name.rsplit("-", 1)[0]
@@ -119,7 +127,7 @@ class Directory:
         crashpoint("segment-unlinked")
         for companion in (Path(f"{path}-wal"), Path(f"{path}-shm")):
             companion.unlink(missing_ok=True)
-        sync_directory(self.path)
+        sync(self.path)
 
     def _remember(self, first: int) -> None:
         spans = SpanBuilder()

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logplayer.errors import LogFormatError
+from logplayer.files import sync
 from logplayer.log.crashpoint import crashpoint
 from logplayer.log.frame import corrupt
 from logplayer.log.sequences import Run, pack_json, unpack_json
+from logplayer.log.spare import Spare
 
 APPLICATION_ID = 0x4C505347
 VERSION = 1
@@ -86,36 +88,35 @@ def _quote(path: Path) -> str:
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def create(path: Path, start: Start) -> None:
+def create(path: Path, start: Start, spare: Spare) -> None:
     """Make a segment durable under its name. The rename is the commit point: before it, the segment is not there."""
     new = path.with_suffix(".new")
     for leftover in (new, Path(f"{new}-wal"), Path(f"{new}-shm"), Path(f"{new}-journal")):
         leftover.unlink(missing_ok=True)
     db = sqlite3.connect(new, isolation_level=None)
     try:
+        # Nobody has it yet, so one sync of the whole is enough: a rotation keeps appends waiting.
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")
+        db.execute("PRAGMA synchronous=OFF")
+        db.execute("PRAGMA journal_mode=OFF")
         db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         db.execute(f"PRAGMA user_version={VERSION}")
         db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
         db.execute("INSERT INTO meta VALUES('start', ?)", (pack_json(start._asdict()),))
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA journal_mode=WAL")
     finally:
         db.close()
+    sync(new)
     crashpoint("segment-written")
+    spare.place(wal_of(path))
     os.rename(new, path)
-    sync_directory(path.parent)
+    sync(path.parent)
     crashpoint("segment-renamed")
 
 
-def sync_directory(path: Path) -> None:
-    """Make names in ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def wal_of(path: Path) -> Path:
+    """Where SQLite keeps the write-ahead log of a segment."""
+    return Path(f"{path}-wal")
 
 
 def read_start(db: sqlite3.Connection) -> Start:

@@ -71,7 +71,7 @@ class Writer:
         self._segment_bytes_max = segment_bytes
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._held: Request | None = None
-        self._checkpointer = Checkpointer()
+        self._checkpointer = Checkpointer(directory.spare, segment_bytes)
         self._thread = threading.Thread(target=self._run, name="logplayer-log-writer", daemon=True)
         self._broken: str | None = None
         self._db: sqlite3.Connection | None = None
@@ -84,7 +84,7 @@ class Writer:
             self.directory.clean()
             if not self.directory.segments():
                 start = Start(uuid.uuid4().hex, 1, 0, 1, {})
-                segment.create(self.directory.segment(1), start)
+                segment.create(self.directory.segment(1), start, self.directory.spare)
             self._load()
             self._forget_trimmed()
             self.directory.keep_reserve()
@@ -105,6 +105,7 @@ class Writer:
         self._thread.join()
         self._checkpointer.stop()
         self._close_db()
+        self.directory.spare.drop()
         self.directory.unlock()
 
     def _standing(self) -> Standing:
@@ -258,7 +259,7 @@ class Writer:
     def _rotate(self) -> None:
         """Start a new segment at the next index; the old one is never written again."""
         start = Start(self.log_id, self._next, self._control, self._trim, dict(self._producers.newest))
-        segment.create(self.directory.segment(self._next), start)
+        segment.create(self.directory.segment(self._next), start, self.directory.spare)
         assert self._db is not None
         self._checkpointer.seal(self.directory.segment(self._segment_first), self._db)
         self._db = segment.connect(self.directory.segment(self._next), write=True)
@@ -334,5 +335,6 @@ class Writer:
         if isinstance(error, LogError):
             return error
         if name == "SQLITE_FULL" or getattr(error, "errno", None) in (27, 28, 122):
+            self.directory.spare.drop()
             return LogFull(f"no room on the disk of {where}; free some and append again (nothing is lost)")
         return LogFull(f"cannot write to {where} ({error}); make room or mend the disk and append again")

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logplayer.errors import LogFormatError, Trimmed, UserError
+from logplayer.files import sync
 from logplayer.log.protocol import Info, Record
 from logplayer.spark import batches, loop
 
@@ -126,9 +127,9 @@ def write_file(log: str, kept: Archive, first: int, last: int) -> int:
             for group in _groups(log, first, last):
                 out.write_batch(group)
                 count += group.num_rows
-        _sync(new)
+        sync(new)
         new.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         new.unlink(missing_ok=True)
     return count
@@ -165,11 +166,3 @@ def read_file(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
             wanted = batch.filter(mask)
             if wanted.num_rows:
                 yield wanted
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

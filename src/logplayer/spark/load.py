@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logplayer.core import digest as digests
 from logplayer.errors import UserError
+from logplayer.files import sync
 from logplayer.spark import fold
 from logplayer.target.sqlite import SqliteTarget
 
@@ -42,9 +43,9 @@ def load_sqlite(path: str, target: str, parts: Sequence[fold.Folded], through: i
         db.execute("PRAGMA journal_mode = WAL")
     finally:
         db.close()
-    _sync(new)
+    sync(new)
     new.replace(final)
-    _sync(final.parent)
+    sync(final.parent)
     return keys
 
 
@@ -65,11 +66,3 @@ def _require_empty(path: Path, target: str) -> None:
             raise UserError(f"{path} holds a target at index {stood.index}; move it away before it is filled anew")
     finally:
         store.close()
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -20,7 +20,10 @@ from logplayer.log.address import open_log
 from logplayer.testing.log_check import Watcher
 from logplayer.testing.log_harness import Child
 
-STEPS = ("before-begin", "rows-written", "committed", "answered", "segment-written", "segment-renamed")
+STEPS = (
+    *("before-begin", "rows-written", "committed", "answered", "segment-written", "segment-renamed"),
+    *("spare-moved", "spare-kept", "spare-placed"),
+)
 
 
 def show(done: int, kills: int, watcher: Watcher) -> None:
