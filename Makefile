@@ -19,8 +19,8 @@ $(STAMP): requirements.lock pyproject.toml tools/setup
 demo: setup  ## The main job on embedded defaults: shards, faults, proof. ARGS="--engine in-process" for options.
 	$(BIN)/logplayer demo $(ARGS)
 
-test: setup  ## All checks that CI runs: lint, types, proofs, tests.
-	tools/test
+test:  ## All checks that CI runs: lint, types, proofs, tests.
+	PYTHON="$(PYTHON)" tools/test
 
 lint: setup  ## ruff: style, imports, common errors.
 	$(BIN)/ruff check .
