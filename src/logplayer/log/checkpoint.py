@@ -1,7 +1,7 @@
 """Moves committed pages from write-ahead logs into their databases, in a thread and on connections of its own.
 
-So no append waits for it. A segment has its own write-ahead log, which therefore never outgrows the segment; it is
-used again by a later one when the segment is sealed.
+So no append waits for it. A segment has its own write-ahead log; it is used again by a later one when the segment is
+sealed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from logplayer.log.segment import Chunk, connect, wal_of
 from logplayer.log.spare import Spare
 
+BUSY_MS = 200  # How long it waits for readers.
 EVERY_BYTES = 4 * 1024 * 1024  # So that no append meets a long sync of the database.
 
 
@@ -65,16 +66,25 @@ class Checkpointer:
                         sealed.close()  # A last connection makes a checkpoint of its own.
 
     def _finish(self, path: Path, sealed: sqlite3.Connection) -> None:
-        """All pages into the database; the write-ahead log is spare then, unless somebody still reads from it."""
-        sealed.execute("PRAGMA busy_timeout=200")
+        """All pages into the database; the write-ahead log is spare then, unless somebody has the segment open."""
+        sealed.execute(f"PRAGMA busy_timeout={BUSY_MS}")
         busy, frames, moved = sealed.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        if not busy and frames == moved:
-            self._spare.keep(wal_of(path), self._spare_bytes)
+        if busy or frames != moved:
+            return
+        self._spare.hold(wal_of(path))
+        sealed.close()
+        # In this order: who deletes a trimmed segment says so first, and must not be taken for SQLite.
+        if self._spare.alone and path not in self._released:
+            self._spare.keep(self._spare_bytes)
+        else:
+            self._spare.let_go()
+            self._checkpoint(path, "TRUNCATE")
 
     @staticmethod
-    def _checkpoint(path: Path) -> None:
+    def _checkpoint(path: Path, how: str = "PASSIVE") -> None:
         db = connect(path, write=True)
         try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+            db.execute(f"PRAGMA wal_checkpoint({how})")
         finally:
             db.close()

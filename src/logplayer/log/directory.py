@@ -88,11 +88,16 @@ class Directory:
             self._lock = None
 
     def keep_reserve(self) -> None:
-        """Set room aside; on a disk that has none to spare, another time."""
+        """Set room aside, or as much of it as the disk has."""
         with contextlib.suppress(OSError):
             fd = os.open(self.path / "RESERVE", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+                for share in (1, 2, 4, 8):
+                    try:
+                        os.posix_fallocate(fd, 0, RESERVE_BYTES // share)
+                        return
+                    except OSError:
+                        os.ftruncate(fd, 0)
             finally:
                 os.close(fd)
 

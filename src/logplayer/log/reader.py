@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from bisect import bisect_right
+from pathlib import Path
 
-from logplayer.errors import CorruptEntry, LogFormatError, Trimmed
+from logplayer.errors import CorruptEntry, LogFormatError, LogUnavailable, Trimmed
 from logplayer.log import segment
 from logplayer.log.directory import Directory
 from logplayer.log.frame import corrupt
@@ -43,11 +44,13 @@ class SegmentReader:
             found = segment.read_chunks(self._open(firsts[nth]), at, bytes_max)
             if sealed and not found:
                 raise corrupt(at, "it is missing from its segment")
-        except (sqlite3.OperationalError, CorruptEntry):
+        except (sqlite3.OperationalError, CorruptEntry) as error:
             self.close()
             if firsts[nth] not in self._directory.segments():
                 raise self._trimmed(at) from None  # It was deleted under our hands: not damage, but the past.
-            raise
+            if isinstance(error, CorruptEntry):
+                raise
+            raise _unreadable(self._directory.segment(firsts[nth]), error) from None
         return found
 
     def _open(self, first: int) -> sqlite3.Connection:
@@ -66,10 +69,10 @@ class SegmentReader:
                 db = self._open(firsts[-1])
                 start, trim = segment.read_start(db), segment.read_trim(db)
                 last, control = segment.read_tail(db)
-            except sqlite3.OperationalError:
+            except sqlite3.DatabaseError as error:
                 self.close()
                 if firsts == self._directory.segments():
-                    raise
+                    raise _unreadable(self._directory.segment(firsts[-1]), error) from None
                 continue  # A newer segment took its place meanwhile.
             return Info(start.log_id, trim, last, control, self._directory.bytes_on_disk())
 
@@ -78,6 +81,10 @@ class SegmentReader:
         with contextlib.suppress(LogFormatError):
             first = self.info().first
         return trimmed(at, first)
+
+
+def _unreadable(path: Path, error: sqlite3.DatabaseError) -> LogUnavailable:
+    return LogUnavailable(f"{path} cannot be read: {error}; check the disk and its room")
 
 
 def trimmed(at: int, first: int) -> Trimmed:

@@ -91,11 +91,23 @@ def _quote(path: Path) -> str:
 def create(path: Path, start: Start, spare: Spare) -> None:
     """Make a segment durable under its name. The rename is the commit point: before it, the segment is not there."""
     new = path.with_suffix(".new")
-    for leftover in (new, Path(f"{new}-wal"), Path(f"{new}-shm"), Path(f"{new}-journal")):
-        leftover.unlink(missing_ok=True)
+    _remove(new)
+    try:
+        _build(new, start)
+        crashpoint("segment-written")
+        spare.place(wal_of(path))
+        os.rename(new, path)
+    except BaseException:
+        _remove(new)  # The next try may be at another index.
+        raise
+    sync(path.parent)
+    crashpoint("segment-renamed")
+
+
+def _build(new: Path, start: Start) -> None:
+    """Nobody has it yet, so one sync of the whole is enough: a rotation keeps appends waiting."""
     db = sqlite3.connect(new, isolation_level=None)
     try:
-        # Nobody has it yet, so one sync of the whole is enough: a rotation keeps appends waiting.
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")
         db.execute("PRAGMA synchronous=OFF")
         db.execute("PRAGMA journal_mode=OFF")
@@ -107,11 +119,11 @@ def create(path: Path, start: Start, spare: Spare) -> None:
     finally:
         db.close()
     sync(new)
-    crashpoint("segment-written")
-    spare.place(wal_of(path))
-    os.rename(new, path)
-    sync(path.parent)
-    crashpoint("segment-renamed")
+
+
+def _remove(new: Path) -> None:
+    for leftover in (new, wal_of(new), Path(f"{new}-shm"), Path(f"{new}-journal")):
+        leftover.unlink(missing_ok=True)
 
 
 def wal_of(path: Path) -> Path:

@@ -261,7 +261,8 @@ class Writer:
         start = Start(self.log_id, self._next, self._control, self._trim, dict(self._producers.newest))
         segment.create(self.directory.segment(self._next), start, self.directory.spare)
         assert self._db is not None
-        self._checkpointer.seal(self.directory.segment(self._segment_first), self._db)
+        sealed, self._db = self._db, None  # It is the checkpointer's from here on, also if what follows fails.
+        self._checkpointer.seal(self.directory.segment(self._segment_first), sealed)
         self._db = segment.connect(self.directory.segment(self._next), write=True)
         self._segment_first, self._bytes = self._next, 0
 

@@ -22,7 +22,7 @@ from logplayer.testing.log_harness import Child
 
 STEPS = (
     *("before-begin", "rows-written", "committed", "answered", "segment-written", "segment-renamed"),
-    *("spare-moved", "spare-kept", "spare-placed"),
+    *("spare-held", "spare-moved", "spare-kept", "spare-placed"),
 )
 
 
