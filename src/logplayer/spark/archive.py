@@ -26,6 +26,7 @@ from logplayer.errors import LogFormatError, Trimmed, UserError
 from logplayer.files import sync
 from logplayer.log.protocol import Info, Record
 from logplayer.spark import batches, loop
+from logplayer.spark.columns import column
 
 FORMAT = 1
 RANGE_ENTRIES = 10_000
@@ -150,7 +151,7 @@ def _groups(log: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
 
 def _with_crc(records: list[Record]) -> pa.RecordBatch:
     raw = batches.raw_batch(records)
-    crc = pa.array([record.crc for record in records], pa.int64())
+    crc = column([record.crc for record in records], pa.int64())
     return pa.RecordBatch.from_arrays([*raw.columns, crc], schema=SCHEMA)
 
 

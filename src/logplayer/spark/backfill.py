@@ -29,6 +29,7 @@ from logplayer.log.protocol import Info, Kind, Log
 from logplayer.player import control as chain
 from logplayer.spark import fold, loop
 from logplayer.spark.archive import Archive, open_archive
+from logplayer.spark.columns import column
 from logplayer.spark.deliver import Destination, batched, play
 from logplayer.spark.jobs import run_tasks
 from logplayer.spark.load import load_sqlite
@@ -212,7 +213,7 @@ def _write_messages(path: Path, indexes: list[int], payloads: list[bytes]) -> No
     new = path.with_suffix(f".{id(payloads)}.tmp")
     with open(new, "wb") as file, pa.ipc.new_stream(file, MESSAGES) as out:
         for at in range(0, len(indexes), 1024):
-            columns = [pa.array(indexes[at : at + 1024], pa.int64()), pa.array(payloads[at : at + 1024], pa.binary())]
+            columns = [column(indexes[at : at + 1024], pa.int64()), column(payloads[at : at + 1024], pa.binary())]
             out.write_batch(pa.RecordBatch.from_arrays(columns, schema=MESSAGES))
     new.replace(path)
 

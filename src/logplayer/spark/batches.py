@@ -9,6 +9,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from logplayer.log.protocol import Kind, Record
+from logplayer.spark.columns import columns
 from logplayer.spark.routes import Routes, Splitter
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
@@ -47,9 +48,8 @@ _OPS = {pb.PUT: "put", pb.DELETE: "delete"}
 
 def raw_batch(records: Iterable[Record]) -> pa.RecordBatch:
     """One row per entry, control entries too."""
-    columns: list[Any] = list(zip(*((r[0], _KINDS[r[1]], *r[2:6]) for r in records), strict=True)) or [()] * 6
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RAW_SCHEMA)
+    found: list[Any] = list(zip(*((r[0], _KINDS[r[1]], *r[2:6]) for r in records), strict=True)) or [()] * 6
+    return pa.RecordBatch.from_arrays(columns(found, RAW_SCHEMA), schema=RAW_SCHEMA)
 
 
 def row_batch(records: Iterable[Record], routes: Routes, targets: Collection[str] | None) -> pa.RecordBatch:
@@ -71,9 +71,8 @@ def row_batch(records: Iterable[Record], routes: Routes, targets: Collection[str
                 continue
             op = _OPS.get(mutation.op, "unknown")
             rows.append((*head, target, mutation.key, mutation.value if op == "put" else None, op))
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 8
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+    found: list[Any] = list(zip(*rows, strict=True)) or [()] * 8
+    return pa.RecordBatch.from_arrays(columns(found, ROW_SCHEMA), schema=ROW_SCHEMA)
 
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from logplayer.core.digest import entry_digest
 from logplayer.log.protocol import Kind
+from logplayer.spark.columns import TRUE, column, columns
 from logplayer.spark.plan import Piece
 from logplayer.spark.routes import Changes, Routes, Splitter
 
@@ -120,11 +121,8 @@ def _write(job: Job, target: str, share: _Share) -> str:
     path = file_of(job, target)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    columns = [share.keys, share.indexes, share.values]
-    table = pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
-    )
-    table = _newest_first(table.append_column("order", pa.array(range(table.num_rows, 0, -1), pa.int64())))
+    table = pa.table(columns((share.keys, share.indexes, share.values), SCHEMA), schema=SCHEMA)
+    table = _newest_first(table.append_column("order", column(range(table.num_rows, 0, -1), pa.int64())))
     with open(new, "wb") as file, pa.ipc.new_stream(file, SCHEMA) as out:
         out.write_table(table.select(SCHEMA.names), max_chunksize=ROWS_PER_BATCH)
     new.replace(path)
@@ -137,7 +135,7 @@ def _newest_first(table: pa.Table) -> pa.Table:
     keys = table.column("key").combine_chunks()
     if len(keys) < 2:
         return table
-    return table.filter(pa.concat_arrays([pa.array([True]), pc.not_equal(keys[1:], keys[:-1])]))
+    return table.filter(pa.concat_arrays([TRUE, pc.not_equal(keys[1:], keys[:-1])]))
 
 
 def merge(parts: Sequence[Folded]) -> Iterator[Effect]:
@@ -177,7 +175,7 @@ def _merge_in_memory(files: Sequence[Folded]) -> Iterator[Columns]:
     for order, part in enumerate(files):
         with pa.OSFile(part.file) as file, pa.ipc.open_stream(file) as reader:
             table = reader.read_all()
-        tables.append(table.append_column("order", pa.array([order] * table.num_rows, pa.int64())))
+        tables.append(table.append_column("order", column([order] * table.num_rows, pa.int64())))
     if tables:
         table = pa.concat_tables(tables)
         table = _newest_first(table) if len(tables) > 1 else table

@@ -30,6 +30,7 @@ from logplayer.log.address import open_log, parse
 from logplayer.player import control as chain
 from logplayer.player.status_server import StatusServer, ask
 from logplayer.spark import loop
+from logplayer.spark.columns import columns
 from logplayer.spark.groups import GroupPlayer, GroupTask, Plan, deal, worker_name
 from logplayer.spark.options import Options, require_log
 from logplayer.wire.security import Security
@@ -289,6 +290,5 @@ def receipts(status: Mapping[str, Any]) -> pa.RecordBatch:
         )
         for target in status["targets"]
     ]
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
-    arrays = [pa.array(column, item.type) for column, item in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    found: list[Any] = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    return pa.RecordBatch.from_arrays(columns(found, SCHEMA), schema=SCHEMA)

@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, StructType
 from logplayer.errors import ConfigError, UserError
 from logplayer.log.protocol import ENTRY_BYTES_MAX, NewEntry
 from logplayer.spark import loop
+from logplayer.spark.columns import column
 from logplayer.spark.options import Options, require_log
 from logplayer.spark.staging import Intent, Staged, Staging
 from logplayer.wire.entries import encode_mutation
@@ -134,7 +135,7 @@ def check_columns(schema: StructType) -> None:
 def payload_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """One encoded transaction for each row."""
     payloads = [encode_row(row) for row in batch.to_pylist()]
-    return pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], schema=PAYLOADS)
+    return pa.RecordBatch.from_arrays([column(payloads, pa.binary())], schema=PAYLOADS)
 
 
 def encode_row(row: dict[str, Any]) -> bytes:

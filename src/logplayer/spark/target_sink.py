@@ -23,6 +23,7 @@ from logplayer.core.entry import ExplicitMap, Message, Takeover
 from logplayer.errors import ConfigError, UserError
 from logplayer.player import control as chain
 from logplayer.spark import loop
+from logplayer.spark.columns import column
 from logplayer.spark.deliver import Destination, batched, play
 from logplayer.spark.log_sink import check_columns, encode_row, partition_id
 from logplayer.spark.options import Options
@@ -81,9 +82,9 @@ def _encode(batch: pa.RecordBatch) -> pa.RecordBatch:
             raise UserError(f"a row has no target or no log_index: {row}; filter such rows out before the sink")
     plain = [{key: value for key, value in row.items() if key != "target"} for row in rows]
     columns = [
-        pa.array([row["target"] for row in rows], pa.string()),
-        pa.array([row["log_index"] for row in rows], pa.int64()),
-        pa.array([encode_row(row) for row in plain], pa.binary()),
+        column([row["target"] for row in rows], pa.string()),
+        column([row["log_index"] for row in rows], pa.int64()),
+        column([encode_row(row) for row in plain], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 

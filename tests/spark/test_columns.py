@@ -1,0 +1,58 @@
+"""Columns are what Arrow would make of the same values, and pandas stays out of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logplayer.spark.columns import TRUE, column, columns
+
+i64 = st.integers(-(2**63), 2**63 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): i64,
+    pa.timestamp("us", "UTC"): i64,
+    pa.float64(): st.floats(allow_nan=False),
+    pa.binary(): st.binary(max_size=9),
+    pa.string(): text,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(deadline=None)
+@given(data=st.data())
+def test_it_is_what_arrow_makes(kind: pa.DataType, data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.none() | KINDS[kind], max_size=40) | st.lists(KINDS[kind], max_size=40))
+    made = column(tuple(values), kind)
+    made.validate(full=True)
+    assert made.equals(pa.array(values, kind))
+    assert made.null_count == values.count(None)
+
+
+def test_a_range_and_a_schema() -> None:
+    assert column(range(3, 0, -1), pa.int64()).to_pylist() == [3, 2, 1]
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    assert pa.table(columns([[1], ["x"]], schema), schema=schema).to_pylist() == [{"a": 1, "b": "x"}]
+    assert TRUE.to_pylist() == [True]
+    with pytest.raises(TypeError, match="no column of bool"):
+        column([True], pa.bool_())
+
+
+def test_pandas_is_not_imported() -> None:
+    """Where it is installed, it takes longer to load than everything else of a worker."""
+    program = (
+        "import sys\n"
+        "from logplayer.log.protocol import Kind, Record\n"
+        "from logplayer.spark.batches import raw_batch\n"
+        "from logplayer.spark.fold import _newest_first\n"
+        "assert raw_batch([Record(1, Kind.DATA, 'p', 1, 1, b'x', 0)]).num_rows == 1\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
