@@ -178,13 +178,13 @@ async def measure(kind: str, scale: float, folder: Path) -> Result:
     result: Result = {"log": kind}
     async with opened(kind, folder) as log:
         await appends(log, 10, int(200 * scale), "warm")
-        if kind != "nats":  # The steady state: from its third segment on a file log uses its write-ahead logs again.
-            await appends(log, 100, STEADY_BYTES // ENTRY_BYTES, "fill")
         if kind == "nats":
             floor.take(200)
             result["append_1"], result["bare_publish"] = await nats_pairs(log, int(600 * scale))
             result["append_1"]["mb_s"] = round(ENTRY_BYTES / result["append_1"]["p50_ms"] / 1e3, 1)
         else:
+            # The steady state: from its third segment on a file log uses its write-ahead logs again.
+            await appends(log, 100, STEADY_BYTES // ENTRY_BYTES, "fill")
             result["append_1"] = await appends(log, 1, int(1000 * scale), "one", floor)
         result["append_10"] = await appends(log, 10, int(3000 * scale), "ten")
         result["append_100"] = await appends(log, 100, int(10000 * scale), "many")

@@ -10,6 +10,7 @@ import pytest
 from kafka_servers import kafka_brokers
 from logplayer.bench.actor import ActorFailed
 from logplayer.bench.contest import Sample, Workload
+from servers import missing
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
@@ -97,5 +98,5 @@ def test_flink_delivers_every_transaction(brokers: Any) -> None:
     from logplayer.bench.rivals.flink import Flink
 
     if not jars.fetched("flink"):
-        pytest.skip("Flink's jars are not fetched; `tools/rivals fetch` does it")
+        missing("Flink's jars are not fetched; `tools/rivals fetch` does it")
     check(play(Flink(brokers, warm=False)), SMALL)

@@ -21,7 +21,7 @@ from logplayer.files import sync
 from logplayer.log import spare
 from logplayer.log.crashpoint import crashpoint
 from logplayer.log.protocol import Locked
-from logplayer.log.segment import connect, headers
+from logplayer.log.segment import connect, headers, wal_of
 from logplayer.log.sequences import SpanBuilder, index_in_span
 from logplayer.log.spare import Spare
 
@@ -130,7 +130,7 @@ class Directory:
         path = self.segment(first)
         path.unlink()  # The database first: without it its write-ahead log is nothing.
         crashpoint("segment-unlinked")
-        for companion in (Path(f"{path}-wal"), Path(f"{path}-shm")):
+        for companion in (wal_of(path), Path(f"{path}-shm")):
             companion.unlink(missing_ok=True)
         sync(self.path)
 

@@ -34,7 +34,7 @@ def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         encoded = [b"" if value is None else value for value in values] if missing else list(values)
     else:
         raise TypeError(f"no column of {kind} is made here")
-    offsets = array("i", accumulate(map(len, encoded), initial=0))  # OverflowError at 2 GB, which Arrow refuses too.
+    offsets = array("i", accumulate(map(len, encoded), initial=0))  # OverflowError at 2 GB; a piece is far below it.
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
 
 

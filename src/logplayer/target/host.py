@@ -121,8 +121,7 @@ class Host:
             return Outcome(refused=rejected.refused)
         except Poison as poison:
             return self._apply_before(session, batch, poison)
-        if self._trace is not None:
-            self._note("apply", session, index=position.index)
+        self._note("apply", session, index=position.index)
         return Outcome(position)
 
     def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
@@ -169,8 +168,7 @@ class Host:
     def _finished(self, outcome: Outcome, then: Then) -> None:
         if outcome.position is not None:
             self.position = outcome.position
-            if self._waiting:
-                self._wake()
+            self._wake()
         then(outcome)
 
     def _wake(self) -> None:

@@ -165,16 +165,12 @@ class Stream:
         if self._host is None:
             self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
             return
+        self._batches.append((batch, length))
         self._bytes += length
         if self._bytes > READ_AHEAD_BYTES and not self._paused:
             self._paused = True
             self._peer.pause()
-        if self._busy or self._batches:
-            self._batches.append((batch, length))
-        else:
-            self._busy = True
-            self._committing_bytes = length
-            self._host.apply(self._session, batch, self._committed)
+        self._commit()
 
     def _probe(self) -> None:
         if self._host is None:
