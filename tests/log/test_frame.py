@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.errors import CorruptEntry
+from logplayer.log.crc import crc32
 from logplayer.log.frame import decode, decode_frames, decode_reply, encode, encode_frame, last_index
 from logplayer.log.protocol import Kind, NewEntry
 from logplayer.wire.entries import varint
@@ -27,6 +28,13 @@ def test_a_record_is_what_protobuf_would_write(index: int, entry: NewEntry, when
     record = decode(body, index)
     assert (record.index, record.kind, record.producer) == (index, entry.kind, entry.producer)
     assert (record.sequence, record.payload, record.committed_at_us) == (entry.sequence, entry.payload, when)
+
+
+@given(st.binary(max_size=100), st.integers(0, 20_000), st.integers(0, 2**32 - 1))
+def test_the_checksum_is_that_of_zlib(data: bytes, size: int, start: int) -> None:
+    long = data + bytes(range(256)) * (size // 256)
+    assert crc32(long, start) == zlib.crc32(long, start)
+    assert crc32(memoryview(long)[3:]) == zlib.crc32(long[3:])
 
 
 @given(entries, st.data())

@@ -28,6 +28,7 @@ class Checkpointer:
         self._jobs: queue.SimpleQueue[tuple[Path, sqlite3.Connection | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="logplayer-log-checkpoint", daemon=True)
         self._bytes = 0
+        self._open: tuple[Path, sqlite3.Connection] | None = None  # The segment that grows: to open it takes long.
         self._released: set[Path] = set()
         self.at_rest = threading.Lock()  # Who holds it need not share the last of the room with a checkpoint.
 
@@ -58,12 +59,16 @@ class Checkpointer:
         while (job := self._jobs.get()) is not None:
             path, sealed = job
             with self.at_rest:
+                if sealed is not None:
+                    self._close()
                 with contextlib.suppress(sqlite3.Error, OSError):
                     if path not in self._released:
                         self._finish(path, sealed) if sealed else self._checkpoint(path)
                 if sealed is not None:
+                    self._close()
                     with contextlib.suppress(sqlite3.Error):
                         sealed.close()  # A last connection makes a checkpoint of its own.
+        self._close()
 
     def _finish(self, path: Path, sealed: sqlite3.Connection) -> None:
         """All pages into the database; the write-ahead log is spare then, unless somebody has the segment open."""
@@ -80,11 +85,19 @@ class Checkpointer:
             self._spare.let_go()
             self._checkpoint(path, "TRUNCATE")
 
-    @staticmethod
-    def _checkpoint(path: Path, how: str = "PASSIVE") -> None:
-        db = connect(path, write=True)
+    def _checkpoint(self, path: Path, how: str = "PASSIVE") -> None:
+        if self._open is None or self._open[0] != path:
+            self._close()
+            self._open = path, connect(path, write=True)
         try:
-            db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-            db.execute(f"PRAGMA wal_checkpoint({how})")
-        finally:
-            db.close()
+            self._open[1].execute(f"PRAGMA busy_timeout={BUSY_MS}")
+            self._open[1].execute(f"PRAGMA wal_checkpoint({how})")
+        except sqlite3.Error:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self._open is not None:
+            (_, db), self._open = self._open, None
+            with contextlib.suppress(sqlite3.Error):
+                db.close()

@@ -82,7 +82,7 @@ class FileLog:
         """Forget entries up to and including ``up_to``; segments that hold nothing else are deleted at once."""
         await self._ask((), up_to)
 
-    async def _ask(self, entries: Sequence[NewEntry], trim: int | None) -> list[int]:
+    def _ask(self, entries: Sequence[NewEntry], trim: int | None) -> asyncio.Future[list[int]]:
         if self._closed:
             raise LogUnavailable(f"the log at {self.directory.path} is closed")
         if self._writer is None:
@@ -90,10 +90,7 @@ class FileLog:
         future: asyncio.Future[list[int]] = self._loop.create_future()
         self._waiting.add(future)
         self._writer.submit(Request(entries, trim, future))
-        try:
-            return await future
-        finally:
-            self._waiting.discard(future)
+        return future
 
     def _tell(self, outcomes: list[Outcome], chunks: list[Chunk], standing: Standing) -> None:
         """Called in the writer's thread."""
@@ -108,7 +105,7 @@ class FileLog:
         while self._recent_bytes > RECENT_BYTES_MAX:
             self._recent_bytes -= len(self._recent.popleft().data)
         for token, indexes, error in outcomes:
-            assert isinstance(token, asyncio.Future)
+            self._waiting.discard(token)
             if token.done():
                 continue  # The caller gave up waiting; the entry is in the log all the same.
             if error is None:

@@ -13,17 +13,19 @@ Frames joined are a valid ``ReadReply``: a chunk read from the disk goes out on 
 from __future__ import annotations
 
 import functools
-import zlib
+import struct
 from collections.abc import Iterator
 
 from logplayer.errors import CorruptEntry
+from logplayer.log.crc import crc32
 from logplayer.log.protocol import Kind, NewEntry, Record
 from logplayer.wire.entries import varint
 from logplayer.wire.logplayer.v1 import log_pb2
 
 FRAME_TAG = 0x0A
-CRC_TAG = b"\x3d"
+CRC_TAG = 0x3D
 CRC_BYTES = 5  # The tag and four bytes.
+_TAIL = struct.Struct("<BI").pack
 KINDS = (Kind.DATA, Kind.CONTROL)
 
 
@@ -48,32 +50,29 @@ def _who(kind: int, producer: str) -> bytes:
     return (b"\x10" + varint(kind) if kind else b"") + b"\x1a" + varint(len(name)) + name + b"\x20"
 
 
-@functools.lru_cache(8)
-def _when(committed_at_us: int) -> bytes:
-    return b"\x28" + varint(committed_at_us)
+@functools.lru_cache(64)
+def _when(committed_at_us: int, size: int) -> bytes:
+    """The fields between sequence and payload, the same for all entries of a length in a commit."""
+    return b"\x28" + varint(committed_at_us) + (b"\x32" + varint(size) if size else b"")
 
 
-def encode(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
+def encode(index: int, entry: NewEntry, committed_at_us: int) -> tuple[bytes, bytes, bytes]:
     """One record in parts, to be joined; the payload is not copied."""
     producer, sequence, payload, kind = entry
-    head = b"\x08" + varint(index) + _who(kind, producer) + varint(sequence) + _when(committed_at_us)
-    if payload:
-        head += b"\x32" + varint(len(payload))
-    crc = zlib.crc32(payload, zlib.crc32(head))
-    return [head, payload, CRC_TAG + crc.to_bytes(4, "little")]
+    who = _who(kind, producer)
+    head = b"\x08" + varint(index) + who + varint(sequence) + _when(committed_at_us, len(payload))
+    return head, payload, _TAIL(CRC_TAG, crc32(payload, crc32(head)))
 
 
-def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> list[bytes]:
+def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> tuple[bytes, bytes, bytes, bytes]:
     """One record with its frame prefix, in parts."""
-    parts = encode(index, entry, committed_at_us)
-    head = parts[0]
-    parts[0] = b"\x0a" + varint(len(head) + len(parts[1]) + CRC_BYTES) + head
-    return parts
+    head, payload, tail = encode(index, entry, committed_at_us)
+    return b"\x0a" + varint(len(head) + len(payload) + CRC_BYTES), head, payload, tail
 
 
 def decode(body: bytes | memoryview, index: int) -> Record:
     """Check and decode the record that should have ``index``."""
-    if len(body) < CRC_BYTES or zlib.crc32(memoryview(body)[:-CRC_BYTES]) != int.from_bytes(body[-4:], "little"):
+    if len(body) < CRC_BYTES or crc32(memoryview(body)[:-CRC_BYTES]) != int.from_bytes(body[-4:], "little"):
         raise corrupt(index, "its checksum does not match")
     return _parse(bytes(body), index)
 
@@ -112,7 +111,7 @@ def spans(data: bytes | memoryview, first: int, low: int = 0, high: int = 2**63)
         except (IndexError, ValueError) as error:
             raise corrupt(max(index, low), str(error)) from None
         if index >= low:
-            if zlib.crc32(view[start : end - CRC_BYTES]) != crc:
+            if crc32(view[start : end - CRC_BYTES]) != crc:
                 raise corrupt(index, "its checksum does not match")
             yield index, at, start, end
         at, index = end, index + 1

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -96,8 +97,17 @@ class Log(Protocol):
     async def close(self) -> None: ...
 
 
+@functools.lru_cache(4096)
+def _is_name(producer: str) -> bool:
+    return 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX and producer.isprintable()
+
+
 def check_group(entries: Sequence[NewEntry]) -> None:
     """Refuse a group that no log would take, before anything is written."""
+    if len(entries) == 1:
+        producer, sequence, payload, _ = entries[0]
+        if len(payload) <= ENTRY_BYTES_MAX and 0 < sequence < 2**63 and _is_name(producer):
+            return
     if not entries:
         raise BadRequest("an append needs at least one entry")
     if len(entries) > GROUP_COUNT_MAX:
@@ -109,7 +119,7 @@ def check_group(entries: Sequence[NewEntry]) -> None:
                 f"entry {sequence} of producer {producer!r} has {len(payload)} bytes; the limit is {ENTRY_BYTES_MAX}"
             )
         total += len(payload)
-        if not producer or len(producer.encode()) > PRODUCER_BYTES_MAX or not producer.isprintable():
+        if not _is_name(producer):
             raise BadRequest(
                 f"producer {producer[:40]!r} is no name: use 1 to {PRODUCER_BYTES_MAX} printable bytes of text"
             )

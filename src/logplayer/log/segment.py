@@ -152,7 +152,7 @@ def write_trim(db: sqlite3.Connection, trim: int) -> None:
 
 def pack_head(first: int, count: int, control: int, runs: list[Run]) -> bytes:
     """The header covers the row's keys, so that no flipped bit moves a chunk to other indexes."""
-    return pack_json([first, count, control, [(run.producer, run.sequence, run.count) for run in runs]])
+    return pack_json([first, count, control, [(producer, sequence, count) for producer, sequence, _, count in runs]])
 
 
 def _unpack_head(first: int, count: int, head: bytes) -> tuple[int, list[Run]]:

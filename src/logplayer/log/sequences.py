@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logplayer.errors import SequenceGap
+from logplayer.log.crc import crc32
 from logplayer.log.frame import read_varint
 from logplayer.log.protocol import NewEntry, gap_message
 from logplayer.wire.entries import varint
 
 RECENT_COUNT_MAX = 32768
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
+_to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
 
 class Run(NamedTuple):
@@ -57,12 +60,6 @@ class Producers:
 
     def plan(self, entries: Sequence[NewEntry], next_index: int, look_up: Callable[[str, int], int]) -> Plan:
         """Give indexes from ``next_index`` on to what is new; a gap refuses the whole group and changes nothing."""
-        if len(entries) == 1:  # Most appends, and the next of their producer: the short way.
-            producer, sequence, _, _ = entries[0]
-            if sequence == self.newest.get(producer, 0) + 1:
-                self.newest[producer] = sequence
-                self._remember(producer, sequence, next_index)
-                return Plan([next_index], [(next_index, entries[0])])
         newest: dict[str, int] = {}
         fresh: dict[tuple[str, int], int] = {}
         plan = Plan([], [])
@@ -87,6 +84,15 @@ class Producers:
             self._remember(producer, sequence, index)
         return plan
 
+    def plan_next(self, producer: str, sequence: int, index: int) -> bool:
+        """Give ``index`` to an entry if it is the next of its producer, which most are."""
+        newest = self.newest
+        if producer not in newest or newest[producer] + 1 != sequence:
+            return False
+        newest[producer] = sequence
+        self._remember(producer, sequence, index)
+        return True
+
     def _remember(self, producer: str, sequence: int, index: int) -> None:
         self._recent[producer, sequence] = index
         if len(self._recent) >= RECENT_COUNT_MAX // 2:
@@ -96,13 +102,16 @@ class Producers:
 def runs_of(new: Iterable[tuple[int, NewEntry]]) -> list[Run]:
     """The shortest list of runs for entries in index order."""
     runs: list[Run] = []
-    for index, entry in new:
-        if runs:
-            producer, sequence, first, count = runs[-1]
-            if entry.producer == producer and entry.sequence == sequence + count and index == first + count:
-                runs[-1] = Run(producer, sequence, first, count + 1)
-                continue
-        runs.append(Run(entry.producer, entry.sequence, index, 1))
+    producer, sequence, first, count = "", 0, 0, 0
+    for index, (name, number, _, _) in new:
+        if name == producer and number == sequence + count and index == first + count:
+            count += 1
+            continue
+        if count:
+            runs.append(_new_tuple(Run, (producer, sequence, first, count)))
+        producer, sequence, first, count = name, number, index, 1
+    if count:
+        runs.append(Run(producer, sequence, first, count))
     return runs
 
 
@@ -145,12 +154,12 @@ def index_in_span(data: bytes, nth: int) -> int:
 
 def pack_json(value: Any) -> bytes:
     """JSON behind its CRC-32: headers decide what is appended, so a flipped bit in one must not go unseen."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-    return zlib.crc32(text).to_bytes(4, "little") + text
+    text = _to_json(value).encode()
+    return crc32(text).to_bytes(4, "little") + text
 
 
 def unpack_json(data: bytes) -> Any:
     """The value of ``pack_json``; ValueError when its CRC does not match."""
-    if len(data) < 4 or zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
+    if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "little"):
         raise ValueError("a header's checksum does not match")
     return json.loads(data[4:])

@@ -16,7 +16,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logplayer.errors import LogError, LogFull, LogUnavailable
 from logplayer.log import segment
@@ -39,15 +39,11 @@ class Request(NamedTuple):
 
     entries: Sequence[NewEntry]
     trim: int | None
-    token: object
+    token: Any
 
 
-class Outcome(NamedTuple):
-    """The answer to one request: the indexes, or the error."""
-
-    token: object
-    indexes: list[int]
-    error: LogError | None
+Outcome = tuple[Any, list[int], LogError | None]
+"""The answer to one request: its token, and the indexes or the error."""
 
 
 class Standing(NamedTuple):
@@ -71,7 +67,7 @@ class Writer:
         self._segment_bytes_max = segment_bytes
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._held: Request | None = None
-        self._checkpointer = Checkpointer(directory.spare, segment_bytes)
+        self._checkpointer = Checkpointer(directory.spare, segment_bytes * 5 // 4)  # Pages take more than entries.
         self._thread = threading.Thread(target=self._run, name="logplayer-log-writer", daemon=True)
         self._broken: str | None = None
         self._db: sqlite3.Connection | None = None
@@ -191,7 +187,7 @@ class Writer:
                 self._control, self._next = chunks[-1].control, chunks[-1].last + 1
         except (sqlite3.Error, OSError, LogError) as error:
             trouble = self._recover(error)
-            self._tell([Outcome(request.token, [], trouble) for request in requests], [], self._standing())
+            self._tell([(request.token, [], trouble) for request in requests], [], self._standing())
             return
         self._tell(outcomes, chunks, self._standing())
         crashpoint("answered")
@@ -200,14 +196,23 @@ class Writer:
 
     def _plan(self, requests: list[Request], outcomes: list[Outcome]) -> list[tuple[int, NewEntry]]:
         new: list[tuple[int, NewEntry]] = []
-        for request in requests:
+        index, plan_next = self._next, self._producers.plan_next
+        for entries, _, token in requests:
+            if len(entries) == 1:
+                [entry] = entries
+                if plan_next(entry[0], entry[1], index):
+                    new.append((index, entry))
+                    outcomes.append((token, [index], None))
+                    index += 1
+                    continue
             try:
-                plan: Plan = self._producers.plan(request.entries, self._next + len(new), self._look_up)
+                plan: Plan = self._producers.plan(entries, index, self._look_up)
             except LogError as error:
-                outcomes.append(Outcome(request.token, [], error))
+                outcomes.append((token, [], error))
                 continue
             new += plan.new
-            outcomes.append(Outcome(request.token, plan.indexes, None))
+            index += len(plan.new)
+            outcomes.append((token, plan.indexes, None))
         return new
 
     def _encode(self, new: list[tuple[int, NewEntry]]) -> list[Chunk]:
@@ -216,12 +221,13 @@ class Writer:
         chunks: list[Chunk] = []
         parts: list[bytes] = []
         since, room, control = 0, CHUNK_BYTES_MAX, self._control
+        last, is_control = len(new) - 1, Kind.CONTROL
         for nth, (index, entry) in enumerate(new):
             parts += encode_frame(index, entry, now_us)
-            room -= len(entry.payload)
-            if entry.kind == Kind.CONTROL:
+            room -= len(entry[2])
+            if entry[3] == is_control:
                 control = index
-            if room <= 0 or nth == len(new) - 1:
+            if room <= 0 or nth == last:
                 members = new[since : nth + 1]
                 chunks.append(Chunk(members[0][0], len(members), control, runs_of(members), b"".join(parts)))
                 parts, since, room = [], nth + 1, CHUNK_BYTES_MAX
@@ -275,7 +281,7 @@ class Writer:
             error = refused
         except (sqlite3.Error, OSError, LogError) as trouble:
             error = self._recover(trouble)
-        self._tell([Outcome(request.token, [], error)], [], self._standing())
+        self._tell([(request.token, [], error)], [], self._standing())
 
     def _trim_even_if_full(self, up_to: int) -> None:
         """A trim makes room, so it must not fail for want of it."""
