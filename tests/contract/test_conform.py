@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ class NoRangeCheck(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is not None:
-            self._position = replace(self._position, index=change.batch.prev)
+            self._position = self._position._replace(index=change.batch.prev)
         return super().apply(change)
 
 
@@ -50,7 +49,7 @@ class OnlyForward(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is not None and change.batch.prev > self._position.index:
-            self._position = replace(self._position, index=change.batch.prev)
+            self._position = self._position._replace(index=change.batch.prev)
         return super().apply(change)
 
 
@@ -60,7 +59,7 @@ class LastEntryCounts(MemoryTarget):
     def apply(self, change: Change) -> Position:
         super().apply(change)
         if change.messages:
-            self._position = replace(self._position, index=change.messages[-1].index)
+            self._position = self._position._replace(index=change.messages[-1].index)
         return self._position
 
 
@@ -71,7 +70,7 @@ class EmptyStays(MemoryTarget):
         before = self._position
         after = super().apply(change)
         if change.batch is not None and not change.messages:
-            self._position = replace(after, index=before.index)
+            self._position = after._replace(index=before.index)
         return after
 
 
@@ -80,7 +79,7 @@ class AnyEpoch(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is None and change.session.epoch < self._position.session.epoch:
-            self._position = replace(self._position, session=NOBODY)
+            self._position = self._position._replace(session=NOBODY)
         return super().apply(change)
 
 
@@ -89,7 +88,7 @@ class SameTermAgain(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is None and change.session.epoch == self._position.session.epoch:
-            self._position = replace(self._position, session=Session(change.session.epoch, 0))
+            self._position = self._position._replace(session=Session(change.session.epoch, 0))
         return super().apply(change)
 
 
@@ -108,7 +107,7 @@ class AnyLog(MemoryTarget):
     """Takes entries of any log."""
 
     def apply(self, change: Change) -> Position:
-        self._position = replace(self._position, log_id=change.log_id or self._position.log_id)
+        self._position = self._position._replace(log_id=change.log_id or self._position.log_id)
         return super().apply(change)
 
 
@@ -117,7 +116,7 @@ class WrongDigest(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         super().apply(change)
-        self._position = replace(self._position, digest=sum(len(message.payload) for message in change.messages))
+        self._position = self._position._replace(digest=sum(len(message.payload) for message in change.messages))
         return self._position
 
 
@@ -201,14 +200,14 @@ class ForgetsSession(MemoryTarget):
     """Keeps the session in memory only."""
 
     def crash(self) -> None:
-        self._position = replace(self._position, session=NOBODY)
+        self._position = self._position._replace(session=NOBODY)
 
 
 class ForgetsDigest(MemoryTarget):
     """Keeps the digest in memory only."""
 
     def crash(self) -> None:
-        self._position = replace(self._position, digest=0)
+        self._position = self._position._replace(digest=0)
 
 
 class AcksUnstored(MemoryTarget):
@@ -344,7 +343,7 @@ def checks_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
         if change.batch is not None:
             time.sleep(0.02)
             after = fence.advance(self._position, change.batch)
-        self._position = replace(after, session=max(after.session, self._position.session))
+        self._position = after._replace(session=max(after.session, self._position.session))
         return self._position
 
     monkeypatch.setattr(MemoryTarget, "apply", apply)

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_damage import Changes, damage, damaged
 
 from logplayer.core.entry import (
     Checkpoint,
@@ -84,26 +85,15 @@ def read_or_not(data: bytes) -> object:
         return Malformed
 
 
-damage = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4)
-
-
 @given(batches, damage)
 def test_a_batch_read_by_hand_is_what_the_generated_code_reads_whatever_its_bytes(
-    batch: Batch, changes: list[tuple[int, int, int]]
+    batch: Batch, changes: Changes
 ) -> None:
-    data = bytearray(joined(batch))
-    for at, how, value in changes:  # In front, where the lengths and the indexes are.
-        where = at % len(data) if data else 0
-        if how == 0 and data:
-            data[where] = value
-        elif how == 1:
-            data.insert(where, value)
-        elif data:
-            del data[where]
-    by_hand = read_or_not(bytes(data))
+    data = damaged(joined(batch), changes)
+    by_hand = read_or_not(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_read_batch", lambda _: None)
-        assert by_hand == read_or_not(bytes(data))
+        assert by_hand == read_or_not(data)
 
 
 WIDE = b"\xff" * 9 + b"\x7f"  # A number of 70 bits, of which protobuf keeps 64.

@@ -11,7 +11,7 @@ so that an Open and a commit that outlives its stream cannot interleave.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,11 +22,11 @@ from logplayer.core.invariant import broken
 NOBODY = Session(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """What a store keeps in the same transaction as its data."""
 
-    index: int = 0  # Every entry up to here is applied (or quarantined) and durable.
+    # Every entry up to here is applied (or quarantined) and durable. Hides tuple's own method.
+    index: int = 0  # type: ignore[assignment]
     session: Session = NOBODY  # The only session that may write.
     digest: int = digests.EMPTY
     log_id: str = ""  # The log that filled this store; empty until the first Open.
@@ -58,7 +58,7 @@ def admit(position: Position, session: Session, log_id: str) -> Position | Refus
         return _refused(position, Refusal.FENCED, f"epoch {position.session.epoch} has taken over")
     if session <= position.session:
         return _refused(position, Refusal.STALE_SESSION, f"session {position.session} is already open")
-    return replace(position, session=session, log_id=log_id)
+    return position._replace(session=session, log_id=log_id)
 
 
 def check(position: Position, session: Session, batch: Batch) -> Refused | None:
@@ -77,17 +77,20 @@ def check(position: Position, session: Session, batch: Batch) -> Refused | None:
 
 def advance(position: Position, batch: Batch) -> Position:
     """The position to store with the batch's data, in one transaction. Call only after :func:`check`."""
-    return Position(batch.to, position.session, digests.extend(position.digest, batch.messages), position.log_id)
+    _, session, digest, log_id = position
+    return Position(batch.to, session, digests.extend(digest, batch.messages), log_id)
 
 
 def well_formed(batch: Batch) -> bool:
     """Whether the batch moves forward and its indexes rise strictly within ``(prev, to]``."""
-    last = batch.prev
-    for message in batch.messages:
-        if message.index <= last:
+    prev, to, messages = batch
+    last = prev
+    for message in messages:
+        index = message.index
+        if index <= last:
             return False
-        last = message.index
-    return last <= batch.to and batch.prev < batch.to
+        last = index
+    return last <= to and prev < to
 
 
 def join(batches: Sequence[Batch]) -> Batch:

@@ -92,12 +92,19 @@ class Player(Sessions):
 
     def step(self, fact: event.Event) -> list[effect.Effect]:
         """Take in one fact; return what to do about it, in order."""
-        if self.stopped:
-            return []
         effects: list[effect.Effect] = []
-        self._effects = effects
-        self._handlers[type(fact)](fact)
+        self.take(fact, effects.append)
         return effects
+
+    def take(self, fact: event.Event, request: Callable[[effect.Effect], None]) -> None:
+        """The same, but each effect goes to ``request`` as soon as it is decided: the first batch leaves the earlier.
+
+        It may perform the effect at once. It must not come back with another fact before this one is done.
+        """
+        if self.stopped:
+            return
+        self._request = request
+        self._handlers[type(fact)](fact)
 
     # --- The main stream ------------------------------------------------------------------------------------
 
@@ -145,8 +152,11 @@ class Player(Sessions):
             if alone and queue.writable and not queue.messages:
                 batch = queue.pass_on(message)
                 if batch is not None:
-                    passed.append(batch)
                     self._sent(queue)
+                    if self._trace:
+                        passed.append(batch)  # A trace tells of the entry first.
+                    else:
+                        self._request(batch)
                     continue
             if queue.offer(message) or (queue.writable and self._offer_again(queue, message)):
                 touched[name] = queue
@@ -160,7 +170,7 @@ class Player(Sessions):
             self._trace.main("dispatch", index=index, demoted=demoted)
             for batch in passed:
                 self._trace.send(batch)
-        self._effects.extend(passed)
+                self._request(batch)
         for name in demoted:
             self._catch_up(self.queues[name])
 
@@ -169,7 +179,7 @@ class Player(Sessions):
         if name in self.control.members:
             return
         if name not in self.homeless and len(self.homeless) < HOMELESS_NAMES_MAX:
-            self._effects.append(effect.Report(name, f"is no member, but entry {index} is for it: it goes nowhere"))
+            self._request(effect.Report(name, f"is no member, but entry {index} is for it: it goes nowhere"))
         elif name not in self.homeless:
             name = ""  # Enough names were told; the rest is counted together.
         self.homeless[name] = self.homeless.get(name, 0) + 1
@@ -270,7 +280,7 @@ class Player(Sessions):
         if any(queue.acked < point for queue in self.queues.values()):
             raise broken("TrimSafe", point=point, queues=list(self.queues.values()))
         self._trim_asked = point
-        self._effects.append(effect.TrimLog(point))
+        self._request(effect.TrimLog(point))
         if self._trace:
             self._trace.main("trim", to=point)
 

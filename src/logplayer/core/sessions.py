@@ -6,6 +6,8 @@ is right: the target's next answer to an Open tells everything that was lost wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from logplayer.core import effect, event, recovery
 from logplayer.core.entry import Refusal, Session
 from logplayer.core.health import Blocked
@@ -38,7 +40,7 @@ class Sessions:
         self.stopped = False
         self.queues: dict[str, TargetQueue] = {}
         self.recent = Recent(self.limits.queue_count_max, self.limits.queue_bytes_max)
-        self._effects: list[effect.Effect] = []
+        self._request: Callable[[effect.Effect], None]  # Of the step that runs.
         self._trace = PlayerTrace(epoch, trace) if trace else None
 
     # --- Sending --------------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ class Sessions:
         batch = queue.take(self.current)
         if batch is None:
             return
-        self._effects.append(batch)
+        self._request(batch)
         self._sent(queue)
         if self._trace:
             self._trace.send(batch)
@@ -110,7 +112,7 @@ class Sessions:
         rest = self.recent.since(queue.covered)
         if rest is None or queue.session is None:
             self.recent.keep(self.current)
-            self._effects.append(recovery.next_read(queue, self.current))
+            self._request(recovery.next_read(queue, self.current))
         elif self._push(queue, event.CaughtUp(queue.name, queue.session, queue.covered, self.current, rest)):
             self._join(queue)
 
@@ -164,7 +166,7 @@ class Sessions:
             self._block(queue, Blocked("RESEED", f"stands at {fact.index}, needs {reseed} or more: backfill it"))
             return
         if queue.known and fact.index < queue.acked:
-            self._effects.append(effect.Report(queue.name, f"went back from {queue.acked} to {fact.index}"))
+            self._request(effect.Report(queue.name, f"went back from {queue.acked} to {fact.index}"))
         queue.opened(fact.index, self.now)
         queue.health.admitted()
         queue.digest = fact.digest
@@ -203,7 +205,7 @@ class Sessions:
         queue.health.block(self.now, blocked)
         if news:
             where = f"entry {blocked.index}: " if blocked.kind == "POISON" else ""
-            self._effects.append(effect.Report(queue.name, f"{blocked.kind}: {where}{blocked.detail}"))
+            self._request(effect.Report(queue.name, f"{blocked.kind}: {where}{blocked.detail}"))
         if self.draining:
             self._stop_if_drained()
 
@@ -212,7 +214,7 @@ class Sessions:
             return
         session = queue.session
         queue.suspend()
-        self._effects.append(effect.CloseSession(queue.name, session))
+        self._request(effect.CloseSession(queue.name, session))
         if self._trace:
             self._trace.session("suspend", queue.name, session)
 
@@ -225,7 +227,7 @@ class Sessions:
         if self.draining or not queue.health.due(self.now):
             return
         session = queue.open(self.epoch, self.trimmed, self.now)
-        self._effects.append(effect.OpenSession(queue.name, session))
+        self._request(effect.OpenSession(queue.name, session))
         if self._trace:
             self._trace.session("open", queue.name, session)
 
@@ -239,7 +241,7 @@ class Sessions:
         if queue.state is SUSPENDED:
             return
         if queue.heartbeat.probe_due(self.now) and queue.session is not None:
-            self._effects.append(effect.SendProbe(queue.name, queue.session))
+            self._request(effect.SendProbe(queue.name, queue.session))
         self._catch_up(queue)
         self._pump(queue)
 
@@ -251,7 +253,7 @@ class Sessions:
 
     def _step_down(self, reason: str) -> None:
         self.stopped = True
-        self._effects.append(effect.StepDown(reason))
+        self._request(effect.StepDown(reason))
         if self._trace:
             self._trace.main("stepdown")
 
@@ -260,4 +262,4 @@ class Sessions:
             return
         if all(queue.state is SUSPENDED or queue.idle() for queue in self.queues.values()):
             self.stopped = True
-            self._effects.append(effect.Stop())
+            self._request(effect.Stop())

@@ -189,8 +189,7 @@ class Shell:
         self._stepping = True
         try:
             while self._inbox:
-                for request in self.core.step(self._inbox.popleft()):
-                    self._performers[type(request)](self, request)
+                self.core.take(self._inbox.popleft(), self._perform)
         except InvariantViolation as error:
             # The loop would log and swallow it: hand it to run(), which ends the process.
             if self._ending is not None and not self._ending.done():
@@ -199,6 +198,9 @@ class Shell:
             self._stepping = False
 
     # --- What the core asks for ---
+
+    def _perform(self, request: effect.Effect) -> None:
+        self._performers[type(request)](self, request)
 
     def _open(self, request: effect.OpenSession) -> None:
         address = self._address(request.target)
@@ -322,11 +324,11 @@ class Shell:
     def _fetched(self, records: list[Record]) -> None:
         if self.on_dispatch is not None:
             self.on_dispatch(records)
-        self._progress.fetched(records)
-        self._log_last = max(self._log_last, records[-1].index)
         router = self.core.control.router
         ownerless = router.ownerless
         self._tell(event.Fetched(decode_entries(records, self._note_unroutable)))
+        self._progress.fetched(records)
+        self._log_last = max(self._log_last, records[-1].index)
         if router.ownerless > ownerless == 0:
             logger.error("a mutation up to entry %d names no target, and nobody owns its key", records[-1].index)
 

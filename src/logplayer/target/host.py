@@ -121,7 +121,8 @@ class Host:
             return Outcome(refused=rejected.refused)
         except Poison as poison:
             return self._apply_before(session, batch, poison)
-        self._note("apply", session, index=position.index)
+        if self._trace is not None:
+            self._note("apply", session, index=position.index)
         return Outcome(position)
 
     def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
@@ -168,7 +169,8 @@ class Host:
     def _finished(self, outcome: Outcome, then: Then) -> None:
         if outcome.position is not None:
             self.position = outcome.position
-            self._wake()
+            if self._waiting:
+                self._wake()
         then(outcome)
 
     def _wake(self) -> None:

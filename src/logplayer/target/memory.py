@@ -27,7 +27,8 @@ class MemoryTarget:
                 self._data.pop(key, None)
             else:
                 self._data[key] = value
-        self._quarantine.update((message.index, message.payload) for message in change.quarantined)
+        for message in change.quarantined:
+            self._quarantine[message.index] = message.payload
         self._position = after
         return after
 

@@ -18,6 +18,8 @@ from logplayer.core.fence import Batch, Position, Refused, admit, advance, check
 from logplayer.errors import Malformed, Poison, TargetError
 from logplayer.wire.codec import decode_transaction
 
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
+
 
 class Rejected(TargetError):
     """The change does not fit the stored position. A store lets it pass through, so that its transaction rolls back."""
@@ -67,7 +69,10 @@ class Change:
     def rows(self) -> list[Row]:
         """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
         if self._rows is None:
-            self._rows = [row for message in self.messages if not message.quarantine for row in decode_rows(message)]
+            self._rows = []
+            for message in self.messages:
+                if not message.quarantine:
+                    self._rows += decode_rows(message)
         return self._rows
 
     @property
@@ -95,7 +100,7 @@ def decode_rows(message: Message) -> list[Row]:
     """The rows of one entry, or Poison if its payload is not a transaction."""
     index = message.index
     try:
-        return [Row(index, key, value) for key, value in decode_transaction(message.payload)]
+        return [_new_tuple(Row, (index, key, value)) for key, value in decode_transaction(message.payload)]
     except Malformed as error:
         raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
 

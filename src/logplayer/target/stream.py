@@ -165,8 +165,13 @@ class Stream:
         if self._host is None:
             self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
             return
-        self._batches.append((batch, length))
         self._bytes += length
+        if self._is_open and not self._busy:  # Then none is waiting either.
+            self._committing_bytes = length
+            self._busy = True
+            self._host.apply(self._session, batch, self._committed)
+            return
+        self._batches.append((batch, length))
         if self._bytes > READ_AHEAD_BYTES and not self._paused:
             self._paused = True
             self._peer.pause()
@@ -238,7 +243,8 @@ class Stream:
         if outcome.position is None or outcome.refused is not None:
             self._not_done(outcome)
             return
-        self._commit()
+        if self._batches:
+            self._commit()
         if self._unacked_bytes >= ACK_BYTES:
             self._ack()
         else:

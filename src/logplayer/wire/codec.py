@@ -9,6 +9,7 @@ Every function here that reads bytes raises :class:`logplayer.errors.Malformed` 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -87,7 +88,8 @@ ToPlayer = Opened | Ack | Refused | Position | Failed
 # --- The hot path: joined bytes. --------------------------------------------------------------------------
 
 _DELIVERIES = b"\x1a"  # Batch.deliveries: field 3, length-delimited
-_BATCH = b"\x12"  # ToTarget.batch: field 2, length-delimited
+_BATCH_TAG = 0x12  # ToTarget.batch: field 2, length-delimited
+_BATCH = bytes((_BATCH_TAG,))
 # The first byte of a ToPlayer message that is the last of its stream: ToPlayer.refused and ToPlayer.failed.
 REFUSED, FAILED = b"\x1a", b"\x2a"
 _QUARANTINED = b"\x18\x01"  # Delivery.quarantine: field 3, true
@@ -98,10 +100,21 @@ _ACK_REST = 3 + len(_ACK_DIGEST) + _DIGEST_BYTES  # All bytes of an ack but the 
 _ACK = tuple(bytes((0x12, 1 + n + len(_ACK_DIGEST) + _DIGEST_BYTES, 0x08)) for n in range(11))
 
 
+@functools.lru_cache(64)
+def _delivery(index: int, size: int) -> bytes:
+    """What stands before the payload of a delivery: the same for all targets of an entry that get as much of it."""
+    inner = b"\x08" + varint(index) + b"\x12" + varint(size)
+    return _DELIVERIES + varint(len(inner) + size) + inner
+
+
 def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
     """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
     head = b"\x08" + varint(prev) + b"\x10" + varint(to)
     length = len(head)
+    if len(messages) == 1 and not messages[0].quarantine:
+        payload = messages[0].payload
+        delivery = _delivery(messages[0].index, len(payload))
+        return b"".join((_BATCH, varint(length + len(delivery) + len(payload)), head, delivery, payload))
     pieces = [b"", head]
     for message in messages:
         payload = message.payload
@@ -178,7 +191,7 @@ PROBE = pb.ToTarget(probe=pb.Probe()).SerializeToString()
 
 def decode_to_target(data: bytes) -> ToTarget:
     """The target's side: what a player, or a reader over tcp://, sent."""
-    if data[:1] == _BATCH:
+    if data and data[0] == _BATCH_TAG:
         usual = _read_batch(data)
         if usual is not None:
             return usual

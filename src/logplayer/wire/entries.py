@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
 from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import (
@@ -22,6 +25,7 @@ from logplayer.errors import Malformed
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 _MUTATIONS = 0x0A  # Transaction.mutations: field 1, length-delimited
+_HEAD_BYTES = 5  # Up to the length of the key, if the length before it has two bytes.
 
 
 # Two bytes hold 14 bits: a table makes the usual lengths and indexes cheap.
@@ -37,6 +41,40 @@ def varint(value: int) -> bytes:
     return _MORE[value & 0x3FFF] + varint(value >> 14)
 
 
+class Shape(NamedTuple):
+    """Where the parts of a mutation lie, counted from its first byte. ``between`` are the bytes from key to value."""
+
+    key: int
+    key_end: int
+    value: int
+    length: int
+    between: bytes
+
+
+@functools.lru_cache(4096)
+def usual_shape(head: bytes) -> Shape | None:
+    """What follows from the first bytes of a mutation, if it is as most are: a short key, a value, and no more.
+
+    Whether it is so, ``between`` tells. None if these bytes begin something else.
+    """
+    if len(head) < _HEAD_BYTES or head[0] != _MUTATIONS:
+        return None
+    try:
+        length, body = read_varint(head, 1)
+    except Malformed:
+        return None
+    if body > 3 or head[body] != 0x0A or head[body + 1] >= 0x80:  # Mutation.key: field 1, length-delimited.
+        return None
+    key_end = body + 2 + head[body + 1]
+    rest = body + length - key_end
+    count = 2 if rest <= 0x81 else 3  # Of the bytes in front of the value: Mutation.value is field 2.
+    size = rest - count
+    between = b"\x12" + varint(size) if 0 < size < 0x4000 else b""
+    if len(between) != count:
+        return None
+    return Shape(body + 2, key_end, key_end + count, body + length, between)
+
+
 def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
     """The mutations of an encoded ``Transaction``, each with its slice of ``payload``.
 
@@ -44,40 +82,31 @@ def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
     not a mutation has no destination, so the payload is refused instead of losing it.
     """
     mutations: list[Mutation] = []
-    position = 0
-    end = len(payload)
-    while position < end:
-        start = position
-        if payload[start] != _MUTATIONS:
-            raise Malformed(f"byte {start} of a transaction does not start a mutation")
-        if start + 3 <= end and payload[start + 2] < 0x80 <= payload[start + 1]:
-            body = start + 3  # A length of two bytes, as a value of some size has.
-            length = payload[start + 1] + (payload[start + 2] << 7) - 0x80
-        else:
-            length, body = read_varint(payload, start + 1)
-        position = body + length
-        if position > end:
-            raise Malformed(f"a transaction ends inside the mutation at byte {start}")
-        try:
-            # Most are a short key, a value and no more: these are cut without a look at the value.
-            key_length = payload[body + 1]
-            key_end = body + 2 + key_length
-            size = payload[key_end + 1]
-            value = key_end + 2
-            if size >= 0x80:
-                more = payload[value]
-                size += (more << 7) - 0x80 if more < 0x80 else end
-                value += 1
-            plain = (
-                value + size == position and payload[body] == 0x0A and payload[key_end] == 0x12 and key_length < 0x80
-            )
-        except IndexError:
-            plain = False
-        if plain:
-            mutations.append(_new_tuple(Mutation, (payload[body + 2 : key_end], payload[start:position], "")))
-        else:
-            mutations.append(_mutation(payload, start, body, position))
+    start, end = 0, len(payload)
+    while start < end:
+        shape = usual_shape(payload[start : start + _HEAD_BYTES])
+        if shape is not None:
+            key, key_end, value, length, between = shape
+            stop = start + length
+            if payload[start + key_end : start + value] == between and stop <= end:
+                cut = (payload[start + key : start + key_end], payload[start:stop], "")
+                mutations.append(_new_tuple(Mutation, cut))
+                start = stop
+                continue
+        body, stop = _field(payload, start)
+        mutations.append(_mutation(payload, start, body, stop))
+        start = stop
     return tuple(mutations)
+
+
+def _field(payload: bytes, start: int) -> tuple[int, int]:
+    """Where the message of the mutation at ``start`` begins and ends."""
+    if payload[start] != _MUTATIONS:
+        raise Malformed(f"byte {start} of a transaction does not start a mutation")
+    length, body = read_varint(payload, start + 1)
+    if body + length > len(payload):
+        raise Malformed(f"a transaction ends inside the mutation at byte {start}")
+    return body, body + length
 
 
 def _mutation(payload: bytes, start: int, body: int, end: int) -> Mutation:
@@ -98,6 +127,23 @@ def encode_mutation(key: bytes, value: bytes | None, target: str = "") -> Mutati
 
 def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
     """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
+    changes: list[tuple[bytes, bytes | None]] = []
+    start, end = 0, len(payload)
+    while start < end:
+        shape = usual_shape(payload[start : start + _HEAD_BYTES])
+        if shape is None:
+            return _decode_any(payload)
+        key, key_end, value, length, between = shape
+        stop = start + length
+        if payload[start + key_end : start + value] != between or stop > end:
+            return _decode_any(payload)
+        changes.append((payload[start + key : start + key_end], payload[start + value : stop]))
+        start = stop
+    return changes
+
+
+def _decode_any(payload: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The same for transactions of every form."""
     try:
         transaction = pb.Transaction.FromString(payload)
     except DecodeError as error:
@@ -194,6 +240,9 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         more = data[position + 1]
         if more < 0x80:
             return value + (more << 7) - 0x80, position + 2
+        most = data[position + 2]
+        if most < 0x80:
+            return value + (more << 7) + (most << 14) - 0x4080, position + 3
         value = shift = 0
         while shift < 70:
             byte = data[position]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -201,7 +201,7 @@ class SimTarget:
 
     def refill(self, at: int) -> None:
         """Somebody filled the store with everything up to ``at``. What it knew of sessions stays."""
-        self.position = replace(self.position, index=at, digest=digest.EMPTY)
+        self.position = self.position._replace(index=at, digest=digest.EMPTY)
         self.applied.clear()
 
     def restart(self) -> None:

@@ -1,0 +1,22 @@
+"""Changes of encoded bytes, near their beginning, where the tags and lengths are."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+Changes = list[tuple[int, int, int]]
+damage = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+def damaged(whole: bytes, changes: Changes) -> bytes:
+    """``whole`` with bytes replaced, inserted and deleted."""
+    data = bytearray(whole)
+    for at, how, value in changes:
+        where = at % len(data) if data else 0
+        if how == 0 and data:
+            data[where] = value
+        elif how == 1:
+            data.insert(where, value)
+        elif data:
+            del data[where]
+    return bytes(data)
