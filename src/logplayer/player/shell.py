@@ -1,7 +1,7 @@
 """The shell: performs what the core asks for and tells it what happened. It decides nothing.
 
     log ──main fetcher──▶ Fetched ─┐                      ┌─▶ SendBatch ──▶ session ──▶ target
-    log ──catch-up──────▶ CaughtUp ─┼─▶ core.step(event) ──┼─▶ ReadCatchUp ─▶ catch-up reader
+    log ──catch-up──────▶ CaughtUp ─┼─▶ core.take(event) ──┼─▶ ReadCatchUp ─▶ catch-up reader
     target ──session────▶ Acked ────┘                      └─▶ TrimLog, OpenSession, CloseSession, StepDown, Stop
 
 Everything runs on one event loop: it is the paper's completion queue, and the core's only caller.
@@ -69,9 +69,7 @@ class Shell:
         self._ending: asyncio.Future[str] | None = None
         self._stop_wanted = False
         self._started = False
-        self.on_dispatch: Callable[[list[Record]], None] | None = (
-            None  # For benchmarks: called before the core is told.
-        )
+        self.on_dispatch: Callable[[list[Record]], None] | None = None  # For benchmarks: before the core is told.
 
     # --- The life of a player ---
 
