@@ -9,6 +9,7 @@ import pytest
 from player_support import QUICK, House, load, until
 
 from logplayer.core.entry import ExplicitMap
+from logplayer.core.event import StopRequested
 from logplayer.errors import TargetError
 from logplayer.log.protocol import NewEntry
 from logplayer.target.client import consistent_cut, position, wait_for
@@ -255,3 +256,18 @@ async def test_what_is_for_nobody_is_counted_and_told(house: House, caplog: pyte
     assert player.shell.status().unroutable == 2
     assert "typo: is no member" in caplog.text
     assert "nobody owns its key" in caplog.text
+
+
+async def test_a_step_that_fails_half_way_ends_the_player(house: House) -> None:
+    """Its state cannot be trusted any more, and the event loop would only log it."""
+    await house.targets("ab")
+    playing = await house.play()
+    await until(playing.live, "both targets are fed")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such luck")
+
+    playing.shell._perform = fail  # type: ignore[method-assign]
+    asyncio.get_running_loop().call_soon(playing.shell._tell, StopRequested())
+    with pytest.raises(RuntimeError, match="no such luck"):
+        await asyncio.wait_for(playing.task, 10)

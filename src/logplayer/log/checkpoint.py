@@ -54,12 +54,13 @@ class Checkpointer:
     def release(self, path: Path) -> None:
         """The segment is about to be deleted; what is still to be done for it is void."""
         self._released.add(path)
+        self._jobs.put((path, None))  # It may still be open here: its room comes back when it is closed.
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             path, sealed = job
             with self.at_rest:
-                if sealed is not None:
+                if sealed is not None or path in self._released:
                     self._close()
                 with contextlib.suppress(sqlite3.Error, OSError):
                     if path not in self._released:

@@ -97,6 +97,9 @@ class Log(Protocol):
     async def close(self) -> None: ...
 
 
+_KINDS = tuple(Kind)
+
+
 @functools.lru_cache(4096)
 def _is_name(producer: str) -> bool:
     return 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX and producer.isprintable()
@@ -105,15 +108,27 @@ def _is_name(producer: str) -> bool:
 def check_group(entries: Sequence[NewEntry]) -> None:
     """Refuse a group that no log would take, before anything is written."""
     if len(entries) == 1:
-        producer, sequence, payload, _ = entries[0]
-        if len(payload) <= ENTRY_BYTES_MAX and 0 < sequence < 2**63 and _is_name(producer):
+        producer, sequence, payload, kind = entries[0]
+        if (
+            type(payload) is bytes
+            and len(payload) <= ENTRY_BYTES_MAX
+            and type(sequence) is int
+            and 0 < sequence < 2**63
+            and _is_name(producer)
+            and kind in _KINDS
+        ):
             return
     if not entries:
         raise BadRequest("an append needs at least one entry")
     if len(entries) > GROUP_COUNT_MAX:
         raise EntryTooLarge(f"a group of {len(entries)} entries is over the limit of {GROUP_COUNT_MAX}; split it")
     total = 0
-    for producer, sequence, payload, _ in entries:
+    for producer, sequence, payload, kind in entries:
+        if not isinstance(payload, bytes) or not isinstance(sequence, int) or kind not in _KINDS:
+            raise BadRequest(
+                f"entry {sequence!r} of producer {producer!r}: a payload is bytes, a sequence is a whole number, "
+                f"a kind is one of {', '.join(map(str, _KINDS))}"
+            )
         if len(payload) > ENTRY_BYTES_MAX:
             raise EntryTooLarge(
                 f"entry {sequence} of producer {producer!r} has {len(payload)} bytes; the limit is {ENTRY_BYTES_MAX}"

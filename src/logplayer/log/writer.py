@@ -26,9 +26,10 @@ from logplayer.log.directory import Directory
 from logplayer.log.frame import encode_frame
 from logplayer.log.protocol import BadRequest, Kind, NewEntry
 from logplayer.log.segment import Chunk, Start
-from logplayer.log.sequences import Plan, Producers, runs_of
+from logplayer.log.sequences import RECENT_COUNT_MAX, Plan, Producers, runs_of
 
 GROUP_COMMIT_BYTES_MAX = 4 * 1024 * 1024
+GROUP_COMMIT_COUNT_MAX = RECENT_COUNT_MAX // 4  # So that a retry in the same commit finds the first try in memory.
 CHUNK_BYTES_MAX = 1024 * 1024  # Bounds what a reader takes into memory at once.
 SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_COUNT_MAX = 200_000  # Bounds the headers to be read when the log opens.
@@ -153,7 +154,8 @@ class Writer:
         if request.trim is not None:
             return taken
         room = GROUP_COMMIT_BYTES_MAX - sum(len(entry.payload) for entry in request.entries)
-        while room > 0:
+        count = len(request.entries)
+        while room > 0 and count < GROUP_COMMIT_COUNT_MAX:
             try:
                 request = self._requests.get_nowait()
             except queue.Empty:
@@ -165,6 +167,7 @@ class Writer:
                 self._held = request
                 break
             taken.append(request)
+            count += len(request.entries)
             for entry in request.entries:
                 room -= len(entry.payload)
         return taken
@@ -185,7 +188,7 @@ class Writer:
                 crashpoint("committed")
                 self._bytes += sum(len(chunk.data) for chunk in chunks)
                 self._control, self._next = chunks[-1].control, chunks[-1].last + 1
-        except (sqlite3.Error, OSError, LogError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, everybody else waits for this thread.
             trouble = self._recover(error)
             self._tell([(request.token, [], trouble) for request in requests], [], self._standing())
             return
@@ -301,13 +304,13 @@ class Writer:
     def _do_trim(self, up_to: int) -> None:
         if up_to >= self._next:
             raise BadRequest(f"cannot trim up to {up_to}: the newest entry is {self._next - 1}")
-        if up_to < self._trim:
-            return  # Already gone.
-        assert self._db is not None
-        segment.write_trim(self._db, up_to + 1)
-        crashpoint("trim-marked")
-        self._trim = up_to + 1
-        if up_to == self._next - 1 and self._segment_first < self._next:
+        if up_to >= self._trim:
+            assert self._db is not None
+            segment.write_trim(self._db, up_to + 1)
+            crashpoint("trim-marked")
+            self._trim = up_to + 1
+        # The mark may be from an earlier try, which a crash or a full disk ended here.
+        if self._trim == self._next and self._segment_first < self._next:
             self._rotate()
             crashpoint("trim-rotated")
         self._forget_trimmed()

@@ -188,8 +188,8 @@ class Shell:
         try:
             while self._inbox:
                 self.core.take(self._inbox.popleft(), self._perform)
-        except InvariantViolation as error:
-            # The loop would log and swallow it: hand it to run(), which ends the process.
+        except (InvariantViolation, Exception) as error:  # noqa: BLE001
+            # The step may be half done, and the loop would log and swallow the error: run() ends the process with it.
             if self._ending is not None and not self._ending.done():
                 self._ending.set_exception(error)
         finally:

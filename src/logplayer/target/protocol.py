@@ -69,10 +69,11 @@ class Change:
     def rows(self) -> list[Row]:
         """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
         if self._rows is None:
-            self._rows = []
+            rows: list[Row] = []
             for message in self.messages:
                 if not message.quarantine:
-                    self._rows += decode_rows(message)
+                    rows += decode_rows(message)
+            self._rows = rows  # Only now: who asks again after a Poison gets it again.
         return self._rows
 
     @property

@@ -166,16 +166,16 @@ class Stream:
             self._refuse(self._refused(Refusal.BAD_BATCH, "the first message of a stream is Open"))
             return
         self._bytes += length
+        if self._bytes > READ_AHEAD_BYTES and not self._paused:
+            self._paused = True
+            self._peer.pause()
         if self._is_open and not self._busy:  # Then none is waiting either.
             self._committing_bytes = length
             self._busy = True
             self._host.apply(self._session, batch, self._committed)
-            return
-        self._batches.append((batch, length))
-        if self._bytes > READ_AHEAD_BYTES and not self._paused:
-            self._paused = True
-            self._peer.pause()
-        self._commit()
+        else:
+            self._batches.append((batch, length))
+            self._commit()
 
     def _probe(self) -> None:
         if self._host is None:

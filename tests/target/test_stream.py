@@ -1,0 +1,81 @@
+"""A target's stream, without a transport: what is read ahead is bounded, and a refused entry stays refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from logplayer.core.entry import Message, Session
+from logplayer.core.fence import Batch, Position
+from logplayer.errors import Poison
+from logplayer.target.ack_round import AckRound
+from logplayer.target.host import Host
+from logplayer.target.memory import MemoryTarget
+from logplayer.target.protocol import Change
+from logplayer.target.stream import READ_AHEAD_BYTES, Stream
+from logplayer.wire import codec
+
+FIRST = Session(1, 1)
+
+
+class Gated(MemoryTarget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None:
+            self.gate.wait(20)
+        return super().apply(change)
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.news = asyncio.Event()
+
+    def _tell(self, what: str) -> None:
+        self.told.append(what)
+        self.news.set()
+
+    def flush(self) -> None:
+        self._tell("flush")
+
+    def pause(self) -> None:
+        self._tell("pause")
+
+    def resume(self) -> None:
+        self._tell("resume")
+
+    async def until(self, what: str) -> None:
+        async with asyncio.timeout(10):
+            while what not in self.told:
+                self.news.clear()
+                await self.news.wait()
+
+
+async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committed() -> None:
+    store, peer = Gated(), Peer()
+    host = Host("t", store)
+    await host.start()
+    stream = Stream({"t": host}, peer, AckRound(0.001))
+    stream.received(codec.encode_open("t", "log", FIRST))
+    await peer.until("flush")
+    large = codec.encode_mutation(b"k", b"x" * READ_AHEAD_BYTES).encoded
+    stream.received(codec.encode_batch(0, 1, [Message(1, large)]))
+    assert peer.told[-1] == "pause"
+    store.gate.set()
+    await peer.until("resume")
+    assert host.position.index == 1
+    await host.stop()
+
+
+def test_rows_are_refused_as_often_as_they_are_asked_for() -> None:
+    good = codec.encode_mutation(b"k", b"v").encoded
+    batch = Batch(0, 3, (Message(1, good), Message(2, b"\xff\xff"), Message(3, good)))
+    change = Change(FIRST, batch=batch)
+    for _ in range(2):
+        with pytest.raises(Poison):
+            _ = change.rows
