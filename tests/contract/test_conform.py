@@ -16,12 +16,13 @@ from logplayer.core.entry import Refusal, Session
 from logplayer.core.fence import NOBODY, Batch, Position, Refused
 from logplayer.errors import Poison, UserError
 from logplayer.target import host as hosts
-from logplayer.target import protocol, stream
+from logplayer.target import protocol, stream, tcp_peer
 from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change, Rejected, Target
 from logplayer.target.server import TargetServer
 from logplayer.target.sqlite import SqliteTarget
 from logplayer.testing.conform import conform
+from logplayer.wire.framing import Deframer
 
 # --- Mutants: targets that break one rule each. -----------------------------------------------------------
 
@@ -350,6 +351,19 @@ def checks_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "ThreadPoolExecutor", lambda _, **more: ThreadPoolExecutor(4, **more))
 
 
+def one_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts the connection when one of its streams has ended."""
+    monkeypatch.setattr(tcp_peer.TcpPeer, "over", lambda self, number: self.cut())
+
+
+def one_stream_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes every message of a connection for one of its first stream."""
+    feed = Deframer.feed
+    monkeypatch.setattr(
+        Deframer, "feed", lambda self, data: ((number and 1, said) for number, said in feed(self, data))
+    )
+
+
 SERVER_MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (joins_without_looking, "bad-batch-in-a-queue"),
     (joins_over_gaps, "reorder"),
@@ -357,6 +371,8 @@ SERVER_MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (deaf_to_probes, "probe"),
     (hasty_wait_for, "wait-for"),
     (checks_outside_the_transaction, "late-commit"),
+    (one_ends_all, "shared-connection"),
+    (one_stream_a_connection, "shared-connection"),
 ]
 
 

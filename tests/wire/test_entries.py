@@ -11,7 +11,13 @@ from wire_damage import Changes, damage, damaged
 
 from logplayer.errors import Malformed
 from logplayer.wire import entries
-from logplayer.wire.entries import decode_transaction, encode_mutation, split_transaction, usual_shape
+from logplayer.wire.entries import (
+    decode_transaction,
+    encode_mutation,
+    route_transaction,
+    split_transaction,
+    usual_shape,
+)
 
 # Around where a length takes a second and a third byte.
 LENGTHS = st.integers(0, 8) | st.integers(110, 140) | st.integers(16_370, 16_390)
@@ -45,6 +51,29 @@ def test_a_damaged_transaction(payload: bytes, changes: Changes) -> None:
     data = damaged(payload, changes)
     for read in (decode_transaction, split_transaction):
         assert found(read, data) == by_the_generated_code(read, data)
+
+
+def owner(key: bytes) -> str:
+    return ("", "t0", "t1", "t2")[len(key) % 4]
+
+
+def one_after_the_other(payload: bytes) -> dict[str, list[bytes]]:
+    routed: dict[str, list[bytes]] = {}
+    for key, encoded, explicit in split_transaction(payload):
+        routed.setdefault(explicit or owner(key), []).append(encoded)
+    return routed
+
+
+@given(transactions)
+def test_to_split_and_route_at_once_gives_the_same(payload: bytes) -> None:
+    routed = route_transaction(payload, owner)
+    assert list(routed.items()) == list(one_after_the_other(payload).items())
+
+
+@given(transactions, damage)
+def test_to_split_and_route_damaged_bytes_at_once_gives_the_same(payload: bytes, changes: Changes) -> None:
+    data = damaged(payload, changes)
+    assert found(lambda data: route_transaction(data, owner), data) == found(one_after_the_other, data)
 
 
 @pytest.mark.parametrize("key", [1, 127])

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from wire_diary import Diary
 
 from logplayer.core.entry import Message, Session
 from logplayer.core.invariant import InvariantViolation
@@ -14,47 +15,10 @@ from logplayer.errors import AddressError, ConfigError, TargetError
 from logplayer.target.memory import MemoryTarget
 from logplayer.target.server import TargetServer
 from logplayer.wire import codec
-from logplayer.wire.framing import frame
+from logplayer.wire.framing import CONNECTION, HEAD_BYTES, frame
 from logplayer.wire.transport import Link, connect
 
 OPEN = codec.encode_open("t1", "log", Session(1, 1))
-
-
-class Diary:
-    """A listener that writes down what it hears, in order."""
-
-    def __init__(self) -> None:
-        self.heard: list[object] = []
-        self.news = asyncio.Event()
-
-    def received(self, data: bytes) -> None:
-        self._note(codec.decode_to_player(data))
-
-    def writable(self) -> None:
-        self._note("writable")
-
-    def closed(self, error: Exception | None) -> None:
-        self._note(("closed", error))
-
-    def _note(self, what: object) -> None:
-        self.heard.append(what)
-        self.news.set()
-
-    async def until(self, count: int) -> list[object]:
-        """Everything, once ``count`` things were heard."""
-        async with asyncio.timeout(10):
-            while len(self.heard) < count:
-                self.news.clear()
-                await self.news.wait()
-        return self.heard
-
-    async def end(self) -> Exception | None:
-        """The error with which the link closed."""
-        async with asyncio.timeout(15):
-            while not (self.heard and isinstance(self.heard[-1], tuple) and self.heard[-1][0] == "closed"):
-                self.news.clear()
-                await self.news.wait()
-        return self.heard[-1][1]
 
 
 @pytest.fixture(params=["grpc", "tcp"])
@@ -179,10 +143,10 @@ async def odd_peer(says: bytes, *, then_close: bool = True) -> tuple[Link, Diary
     ("says", "told"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "does not speak this protocol"),
-        (frame(b"\x12\x02")[:-1], "ended inside a message"),
-        (frame(codec.encode_failed(codec.INTERNAL, "the disk is full")), "the disk is full"),
-        (frame(codec.encode_failed(codec.UNAUTHENTICATED, "no")), "refused the token"),
-        (frame(b"\x2a\x7f"), "does not speak this protocol"),
+        (frame(1, b"\x12\x02")[:-1], "ended inside a message"),
+        (frame(1, codec.encode_failed(codec.INTERNAL, "the disk is full")), "the disk is full"),
+        (frame(CONNECTION, codec.encode_failed(codec.UNAUTHENTICATED, "no")), "refused the token"),
+        (frame(1, b"\x2a\x7f"), "does not speak this protocol"),
     ],
 )
 async def test_what_an_odd_peer_says_is_one_clear_error(says: bytes, told: str) -> None:
@@ -204,7 +168,7 @@ async def test_a_peer_that_just_closes() -> None:
 
 
 async def test_a_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logplayer.target.tcp_server._FIRST_MESSAGE_SECONDS", 0.1)
+    monkeypatch.setattr("logplayer.target.tcp_peer._IDLE_SECONDS", 0.1)
     server = TargetServer({"t1": MemoryTarget()})
     address = (await server.start(tcp="127.0.0.1:0"))[0]
     talking, silent = Diary(), Diary()
@@ -219,15 +183,16 @@ async def test_a_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "says", [b"GET / HTTP/1.1\r\n\r\n", frame(b"\xff\xff"), frame(b""), (2**31).to_bytes(4, "big")]
+    "says",
+    [b"GET / HTTP/1.1\r\n\r\n", frame(1, b"\xff\xff"), frame(CONNECTION, OPEN), (2**31).to_bytes(4, "big") + bytes(4)],
 )
 async def test_a_target_tells_a_stranger_what_is_wrong_and_serves_on(says: bytes) -> None:
     server = TargetServer({"t1": MemoryTarget()})
     address = (await server.start(tcp="127.0.0.1:0"))[0]
     reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
     writer.write(says)
-    length = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), 5), "big")
-    answer = codec.decode_to_player(await reader.readexactly(length))
+    head = await asyncio.wait_for(reader.readexactly(HEAD_BYTES), 5)
+    answer = codec.decode_to_player(await reader.readexactly(int.from_bytes(head[:4], "big")))
     assert isinstance(answer, codec.Failed)
     assert answer.code == codec.INVALID
     writer.close()

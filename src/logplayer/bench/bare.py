@@ -19,7 +19,7 @@ import grpc.aio
 from logplayer.bench.contest import Workload
 from logplayer.wire.codec import decode_transaction
 from logplayer.wire.entries import encode_mutation
-from logplayer.wire.framing import Deframer, frame
+from logplayer.wire.framing import CONNECTION, Deframer, frame
 from logplayer.wire.grpc_link import CHANNEL_OPTIONS, EOF, SERVER_OPTIONS
 
 METHOD = "/bare/Play"
@@ -81,8 +81,8 @@ async def serve_tcp(receiver: Receiver) -> tuple[asyncio.Server, int]:
             self.deframer = Deframer()
 
         def data_received(self, data: bytes) -> None:
-            for message in self.deframer.feed(data):
-                self.transport.write(frame(receiver.take(message)))
+            for stream, message in self.deframer.feed(data):
+                self.transport.write(frame(stream, receiver.take(message)))
 
     server = await asyncio.get_running_loop().create_server(Peer, "127.0.0.1", 0)
     return server, int(server.sockets[0].getsockname()[1])
@@ -175,17 +175,18 @@ class TcpSender(asyncio.Protocol):
         while self._queue and not self._paused:
             data = _joined(self._queue)
             self.queued -= len(data)
-            self._transport.write(frame(data))
+            self._transport.write(frame(CONNECTION, data))
 
     def data_received(self, data: bytes) -> None:
-        for message in self._deframer.feed(data):
+        for _, message in self._deframer.feed(data):
             self.answered = int.from_bytes(message, "big")
 
     async def close(self) -> None:
         self._transport.close()
 
 
-SENDERS: dict[str, type[GrpcSender] | type[TcpSender]] = {"grpc": GrpcSender, "tcp": TcpSender}
+SHARED = "tcp_shared"  # One connection for all targets: what leaves for them at once is one message with one answer.
+SENDERS: dict[str, type[GrpcSender] | type[TcpSender]] = {"grpc": GrpcSender, "tcp": TcpSender, SHARED: TcpSender}
 
 
 def _joined(queue: deque[bytes]) -> bytes:

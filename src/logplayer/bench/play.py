@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from logplayer.bench.actor import ActorFailed, usage
-from logplayer.bench.bare import SENDERS, Sender, pieces
+from logplayer.bench.bare import SENDERS, SHARED, Sender, pieces
 from logplayer.bench.contest import Workload
 from logplayer.bench.producer import GROUP, number_of
 from logplayer.core.entry import HashMap
@@ -138,8 +138,9 @@ class BareStreams:
         self._work = {number: list(pieces(workload, number).items()) for number in range(1, workload.count + 1)}
         self._newest = {target: number for number, parts in self._work.items() for target, _ in parts}
         for _ in range(workload.targets):
-            sender: Sender = SENDERS[scheme]()
-            await sender.open(port)
+            if scheme != SHARED or not self._senders:
+                sender: Sender = SENDERS[scheme]()
+                await sender.open(port)
             self._senders.append(sender)
 
     async def play(self) -> None:

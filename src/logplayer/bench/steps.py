@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from logplayer.bench.bare import SHARED
 from logplayer.bench.contest import Contestant
 from logplayer.bench.logs import make_host
 from logplayer.bench.ours import SCHEMES, Bare, Fdatasync, Ours
@@ -56,6 +57,7 @@ def own_contestants(log: str) -> dict[str, Make]:
         makes[f"bare_{scheme}"] = lambda scheme=scheme: Bare(scheme, make_host(log))  # type: ignore[misc]
         if log == "nats":
             makes[f"served_{scheme}"] = lambda scheme=scheme: Ours(scheme, make_host("served"))  # type: ignore[misc]
+    makes[f"bare_{SHARED}"] = lambda: Bare(SHARED, make_host(log))
     makes["fdatasync"] = Fdatasync
     return makes
 

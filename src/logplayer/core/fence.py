@@ -20,6 +20,7 @@ from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.invariant import broken
 
 NOBODY = Session(0, 0)
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
 
 
 class Position(NamedTuple):
@@ -78,7 +79,7 @@ def check(position: Position, session: Session, batch: Batch) -> Refused | None:
 def advance(position: Position, batch: Batch) -> Position:
     """The position to store with the batch's data, in one transaction. Call only after :func:`check`."""
     _, session, digest, log_id = position
-    return Position(batch.to, session, digests.extend(digest, batch.messages), log_id)
+    return _new_tuple(Position, (batch.to, session, digests.extend(digest, batch.messages), log_id))
 
 
 def well_formed(batch: Batch) -> bool:

@@ -70,24 +70,31 @@ class Router:
         """The payload for each target of the entry, in the order in which the entry names them."""
         if entry.parts is not None:
             return entry.parts
-        owner = self._owners[-1] if entry.index > self._newest else self._owner_at(entry.index)
+        owner = self.owner_at(entry.index)
         pieces: dict[str, list[bytes]] = {}
         for key, encoded, explicit in entry.mutations:
             target = explicit or owner(key)
             if target in pieces:
                 pieces[target].append(encoded)
-            elif target:
-                pieces[target] = [encoded]
             else:
-                self.ownerless += 1
-        entry.parts = parts = {name: p[0] if len(p) == 1 else b"".join(p) for name, p in pieces.items()}
+                pieces[target] = [encoded]
+        entry.parts = parts = self.join(pieces)
         return parts
+
+    def join(self, pieces: dict[str, list[bytes]]) -> dict[str, bytes]:
+        """The payload for each target, of the encoded mutations for each. Those for "" go nowhere and are counted."""
+        if "" in pieces:
+            self.ownerless += len(pieces.pop(""))
+        return {name: p[0] if len(p) == 1 else b"".join(p) for name, p in pieces.items()}
 
     def part(self, entry: Entry, target: str) -> bytes | None:
         """The payload for one target, or None if the entry is not for it."""
         return self.split(entry).get(target)
 
-    def _owner_at(self, index: int) -> Owner:
+    def owner_at(self, index: int) -> Owner:
+        """The function in force at ``index``, as far as the maps are known by now."""
+        if index > self._newest:
+            return self._owners[-1]
         return self._owners[bisect_left(self._after, index, lo=1) - 1]
 
     def _add(self, after: int, first: ShardMap | Owner) -> None:

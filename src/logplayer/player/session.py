@@ -11,8 +11,8 @@ from logplayer.core.entry import Session
 from logplayer.core.fence import Refused
 from logplayer.errors import LogPlayerError, Malformed
 from logplayer.wire import codec
-from logplayer.wire.security import Security
-from logplayer.wire.transport import Link, connect
+from logplayer.wire.connections import Connections
+from logplayer.wire.transport import Link
 
 Tell = Callable[[event.Event], None]
 
@@ -23,13 +23,13 @@ class TargetSession:
     """The shell's end of one (epoch, term) of one target; a :class:`logplayer.wire.transport.Listener`."""
 
     def __init__(
-        self, target: str, session: Session, address: str, log_id: str, security: Security, tell: Tell
+        self, target: str, session: Session, address: str, log_id: str, connections: Connections, tell: Tell
     ) -> None:
         self.target = target
         self.session = session
         self._address = address
         self._log_id = log_id
-        self._security = security
+        self._connections = connections
         self._tell = tell
         self._link: Link | None = None
         self._writing = ""  # What the link is taking now; "" when it is ready for the next message.
@@ -44,7 +44,7 @@ class TargetSession:
     async def _connect(self) -> None:
         try:
             # The core's own deadline for an unanswered Open is shorter than this one; it closes us.
-            link = await connect(self._address, self, self._security, timeout=30.0)
+            link = await self._connections.connect(self._address, self, timeout=30.0)
         except (LogPlayerError, OSError, ValueError) as error:  # ValueError: a host that no resolver can spell.
             self._lost(str(error) or type(error).__name__)
             return
@@ -61,8 +61,9 @@ class TargetSession:
         data = codec.encode_batch(batch.prev, batch.to, batch.messages)
         if self._writing:
             self._batch = data
-        else:
-            self._send(_BATCH, data)
+        elif self._link is not None:
+            self._writing = _BATCH
+            self._link.send(data)
 
     def probe(self) -> None:
         """Ask for a sign of life, behind whatever is being written."""

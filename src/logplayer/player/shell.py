@@ -29,11 +29,12 @@ from logplayer.log.protocol import Info, Log, Record
 from logplayer.player import control as chain
 from logplayer.player.catchup import STEP_ENTRIES_MAX, CatchUp
 from logplayer.player.config import PlayerConfig
-from logplayer.player.entries import decode_entries
+from logplayer.player.entries import route_entries
 from logplayer.player.progress import Progress, Sample
 from logplayer.player.session import TargetSession
 from logplayer.player.status import PlayerStatus, Rates, target_status
 from logplayer.target.client import position
+from logplayer.wire.connections import Connections
 
 logger = logging.getLogger("logplayer.player")
 
@@ -61,6 +62,7 @@ class Shell:
         self._trace = trace
         self._log_last = 0
         self._sessions: dict[str, TargetSession] = {}
+        self._connections = Connections(config.security)
         self._inbox: deque[event.Event] = deque()
         self._stepping = False
         self._progress = Progress()
@@ -188,6 +190,7 @@ class Shell:
         try:
             while self._inbox:
                 self.core.take(self._inbox.popleft(), self._perform)
+            self._connections.flush()
         except (InvariantViolation, Exception) as error:  # noqa: BLE001
             # The step may be half done, and the loop would log and swallow the error: run() ends the process with it.
             if self._ending is not None and not self._ending.done():
@@ -198,7 +201,10 @@ class Shell:
     # --- What the core asks for ---
 
     def _perform(self, request: effect.Effect) -> None:
-        self._performers[type(request)](self, request)
+        if type(request) is effect.SendBatch:  # Nearly all of them.
+            self._sessions[request.target].send(request)
+        else:
+            self._performers[type(request)](self, request)
 
     def _open(self, request: effect.OpenSession) -> None:
         address = self._address(request.target)
@@ -207,7 +213,7 @@ class Shell:
             self._inbox.append(event.Lost(request.target, request.session, error))
             return
         self._sessions[request.target] = TargetSession(
-            request.target, request.session, address, self.log_id, self.config.security, self._tell
+            request.target, request.session, address, self.log_id, self._connections, self._tell
         )
 
     def _close_session(self, request: effect.CloseSession) -> None:
@@ -215,9 +221,6 @@ class Shell:
         if session is not None and session.session == request.session:
             del self._sessions[request.target]
             session.close()
-
-    def _send(self, request: effect.SendBatch) -> None:
-        self._sessions[request.target].send(request)
 
     def _probe(self, request: effect.SendProbe) -> None:
         self._sessions[request.target].probe()
@@ -241,7 +244,6 @@ class Shell:
     _performers: dict[type, Callable[[Shell, Any], None]] = {  # noqa: RUF012
         effect.OpenSession: _open,
         effect.CloseSession: _close_session,
-        effect.SendBatch: _send,
         effect.SendProbe: _probe,
         effect.ReadCatchUp: _read,
         effect.TrimLog: _trim,
@@ -324,7 +326,7 @@ class Shell:
             self.on_dispatch(records)
         router = self.core.control.router
         ownerless = router.ownerless
-        self._tell(event.Fetched(decode_entries(records, self._note_unroutable)))
+        self._tell(event.Fetched(route_entries(records, router, self._note_unroutable)))
         self._progress.fetched(records)
         self._log_last = max(self._log_last, records[-1].index)
         if router.ownerless > ownerless == 0:

@@ -23,8 +23,12 @@ class AckRound:
     def join(self, stream: Owes) -> None:
         """Ack with the others; to join twice is to join once."""
         if not self._joined:
-            asyncio.get_running_loop().call_later(self._seconds, self._end)
+            # The timer is made behind what else has arrived: that is what others wait for.
+            asyncio.get_running_loop().call_soon(self._begin)
         self._joined.add(stream)
+
+    def _begin(self) -> None:
+        asyncio.get_running_loop().call_later(self._seconds, self._end)
 
     def _end(self) -> None:
         joined, self._joined = self._joined, set()

@@ -43,6 +43,8 @@ class Change:
     A store uses :meth:`check`, :attr:`rows` and :attr:`quarantined`; an Open has no rows.
     """
 
+    __slots__ = ("_rows", "batch", "log_id", "session")
+
     def __init__(self, session: Session, *, log_id: str = "", batch: Batch | None = None) -> None:
         self.session = session
         self.log_id = log_id
@@ -70,7 +72,7 @@ class Change:
         """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
         if self._rows is None:
             rows: list[Row] = []
-            for message in self.messages:
+            for message in self.batch.messages if self.batch else ():
                 if not message.quarantine:
                     rows += decode_rows(message)
             self._rows = rows  # Only now: who asks again after a Poison gets it again.
@@ -90,7 +92,7 @@ class Change:
     @property
     def quarantined(self) -> list[Message]:
         """Entries to keep aside, undelivered to the data, for an operator to look at."""
-        return [message for message in self.messages if message.quarantine]
+        return [message for message in self.batch.messages if message.quarantine] if self.batch else []
 
     def __repr__(self) -> str:
         what = f"({self.batch.prev}, {self.batch.to}]" if self.batch else "open"

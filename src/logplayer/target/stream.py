@@ -72,6 +72,10 @@ class Stream:
         """One encoded ``ToTarget`` message."""
         if self.ended:
             return  # The player has not yet heard that the stream ended.
+        batch = codec.read_batch(data)
+        if batch is not None:
+            self._batch(batch, len(data))
+            return
         try:
             message = codec.decode_to_target(data)
         except Malformed as error:

@@ -18,6 +18,7 @@ from logplayer.errors import TargetError, UserError
 from logplayer.target import client
 from logplayer.testing.conform_client import Broken, Stream, describe, digest_after, message
 from logplayer.wire import codec
+from logplayer.wire.connections import Connections
 from logplayer.wire.security import NONE, Security
 
 LOG_ID = "logplayer-conform"
@@ -71,23 +72,25 @@ class Kit:
         self.session = Session(self.session.epoch + 1, term)
         return self.session
 
-    async def connect(self) -> Stream:
+    async def connect(self, sharing: Connections | None = None) -> Stream:
         """A stream on which nothing was said yet."""
-        stream = await Stream.connect(self.address, self.security)
+        stream = await Stream.connect(self.address, self.security, sharing)
         self._streams.append(stream)
         return stream
 
-    async def opened(self, session: Session | None = None) -> tuple[Stream, codec.Opened]:
+    async def opened(
+        self, session: Session | None = None, sharing: Connections | None = None
+    ) -> tuple[Stream, codec.Opened]:
         """An open stream, and what the target said."""
-        stream = await self.connect()
+        stream = await self.connect(sharing)
         answer = await stream.open(self.target, LOG_ID, session or self.next_term())
         if not isinstance(answer, codec.Opened):
             raise Broken("Opened", describe(answer))
         return stream, answer
 
-    async def open(self, session: Session | None = None) -> Stream:
+    async def open(self, session: Session | None = None, sharing: Connections | None = None) -> Stream:
         """An open stream to a target that stands where it must."""
-        stream, answer = await self.opened(session)
+        stream, answer = await self.opened(session, sharing)
         if answer.index != self.index:
             raise Broken(f"Opened at index {self.index}", describe(answer))
         return stream

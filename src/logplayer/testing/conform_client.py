@@ -11,6 +11,7 @@ from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.fence import Batch, Refused
 from logplayer.errors import LogPlayerError
 from logplayer.wire import codec, transport
+from logplayer.wire.connections import Connections
 from logplayer.wire.security import NONE, Security
 
 ANSWER_SECONDS = 10.0
@@ -53,9 +54,19 @@ class Stream:
     _over: bool = False
 
     @classmethod
-    async def connect(cls, address: str, security: Security = NONE, timeout: float = ANSWER_SECONDS) -> Stream:
+    async def connect(
+        cls,
+        address: str,
+        security: Security = NONE,
+        sharing: Connections | None = None,
+        timeout: float = ANSWER_SECONDS,
+    ) -> Stream:
+        """A stream with a connection of its own, or on one that others share."""
         stream = cls()
-        stream.link = await transport.connect(address, stream, security, timeout)
+        if sharing is not None:
+            stream.link = await sharing.connect(address, stream, timeout)
+        else:
+            stream.link = await transport.connect(address, stream, security, timeout)
         stream._ready.set()
         return stream
 

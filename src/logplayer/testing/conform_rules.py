@@ -9,6 +9,7 @@ from logplayer.core.fence import Batch
 from logplayer.testing.conform import LOG_ID, Kit, rule
 from logplayer.testing.conform_client import Broken
 from logplayer.wire import codec
+from logplayer.wire.connections import Connections
 
 # --- Opening ----------------------------------------------------------------------------------------------
 
@@ -88,6 +89,26 @@ async def _new_epoch(kit: Kit) -> None:
     await kit.open(kit.next_epoch(term=5))
     stream = await kit.open(kit.next_epoch(term=1))
     await kit.play(stream, kit.make(b"a"))
+
+
+@rule("shared-connection")
+async def _shared_connection(kit: Kit) -> None:
+    """Streams that share a connection know nothing of each other: one that is refused, fenced or cut ends alone."""
+    sharing = Connections(kit.security)
+    fenced = await kit.open(sharing=sharing)
+    await kit.play(fenced, kit.make(b"a"))
+    playing = await kit.open(sharing=sharing)
+    await fenced.batch(kit.make(b"late"))
+    await fenced.refused(Refusal.STALE_SESSION, acks=kit.index)
+    await kit.play(playing, kit.make(b"b"))
+    refused = await kit.connect(sharing)
+    await refused.send(codec.PROBE)
+    await refused.ends()
+    await kit.play(playing, kit.make(b"c"))
+    cut = await kit.connect(sharing)
+    await cut.send(codec.encode_open(f"not-{kit.target}", LOG_ID, kit.session))
+    cut.cut()
+    await kit.play(playing, kit.make(b"d"), kit.make(b"e", prev=kit.index + 1))
 
 
 # --- Playing ----------------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ _BATCH_TAG = 0x12  # ToTarget.batch: field 2, length-delimited
 _BATCH = bytes((_BATCH_TAG,))
 # The first byte of a ToPlayer message that is the last of its stream: ToPlayer.refused and ToPlayer.failed.
 REFUSED, FAILED = b"\x1a", b"\x2a"
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
 _QUARANTINED = b"\x18\x01"  # Delivery.quarantine: field 3, true
 _DIGEST_BYTES = 16
 _ACK_DIGEST = bytes((0x12, _DIGEST_BYTES))  # Ack.digest: field 2, of 16 bytes
@@ -101,20 +102,21 @@ _ACK = tuple(bytes((0x12, 1 + n + len(_ACK_DIGEST) + _DIGEST_BYTES, 0x08)) for n
 
 
 @functools.lru_cache(64)
-def _delivery(index: int, size: int) -> bytes:
-    """What stands before the payload of a delivery: the same for all targets of an entry that get as much of it."""
+def _lone(to: int, index: int, size: int) -> bytes:
+    """What stands between ``prev`` and the only payload of a batch: the same for all targets that get as much of it."""
     inner = b"\x08" + varint(index) + b"\x12" + varint(size)
-    return _DELIVERIES + varint(len(inner) + size) + inner
+    return b"\x10" + varint(to) + _DELIVERIES + varint(len(inner) + size) + inner
 
 
 def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
     """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
-    head = b"\x08" + varint(prev) + b"\x10" + varint(to)
-    length = len(head)
+    head = b"\x08" + varint(prev)
     if len(messages) == 1 and not messages[0].quarantine:
         payload = messages[0].payload
-        delivery = _delivery(messages[0].index, len(payload))
-        return b"".join((_BATCH, varint(length + len(delivery) + len(payload)), head, delivery, payload))
+        between = _lone(to, messages[0].index, len(payload))
+        return b"".join((_BATCH, varint(len(head) + len(between) + len(payload)), head, between, payload))
+    head += b"\x10" + varint(to)
+    length = len(head)
     pieces = [b"", head]
     for message in messages:
         payload = message.payload
@@ -129,10 +131,12 @@ def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
     return b"".join(pieces)
 
 
-def _read_batch(data: bytes) -> Batch | None:
-    """A batch as :func:`encode_batch` makes it; None for any other form, which the generated code reads."""
+def read_batch(data: bytes) -> Batch | None:
+    """A batch as :func:`encode_batch` makes it; None for any other form or message, which the generated code reads."""
     end = len(data)
     try:
+        if data[0] != _BATCH_TAG:
+            return None
         length, at = read_varint(data, 1)
         if at + length != end or data[at] != 0x08:
             return None
@@ -161,7 +165,7 @@ def _read_batch(data: bytes) -> Batch | None:
             at = stop
     except (IndexError, Malformed):
         return None
-    return Batch(prev, to, tuple(messages))
+    return _new_tuple(Batch, (prev, to, tuple(messages)))
 
 
 # --- Player to target. ------------------------------------------------------------------------------------
@@ -190,11 +194,7 @@ PROBE = pb.ToTarget(probe=pb.Probe()).SerializeToString()
 
 
 def decode_to_target(data: bytes) -> ToTarget:
-    """The target's side: what a player, or a reader over tcp://, sent."""
-    if data and data[0] == _BATCH_TAG:
-        usual = _read_batch(data)
-        if usual is not None:
-            return usual
+    """The target's side: what a player, or a reader over tcp://, sent. For batches :func:`read_batch` is quicker."""
     try:
         message = pb.ToTarget.FromString(data)
     except DecodeError as error:

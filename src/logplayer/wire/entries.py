@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -38,6 +39,8 @@ def varint(value: int) -> bytes:
     """``value`` in protobuf's base-128 encoding."""
     if value < 0x4000:
         return _SHORT[value]
+    if value < 0x1000_0000:
+        return _MORE[value & 0x3FFF] + _SHORT[value >> 14]
     return _MORE[value & 0x3FFF] + varint(value >> 14)
 
 
@@ -97,6 +100,33 @@ def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
         mutations.append(_mutation(payload, start, body, stop))
         start = stop
     return tuple(mutations)
+
+
+def route_transaction(payload: bytes, owner: Callable[[bytes], str]) -> dict[str, list[bytes]]:
+    """The same mutations, by the target that each names or that ``owner`` gives for its key, in the order of the first.
+
+    To split and to route at once costs two thirds of the one after the other. "" collects what has no owner.
+    """
+    pieces: dict[str, list[bytes]] = {}
+    start, end = 0, len(payload)
+    while start < end:
+        shape = usual_shape(payload[start : start + _HEAD_BYTES])
+        target = None
+        if shape is not None:
+            key, key_end, value, length, between = shape
+            stop = start + length
+            if payload[start + key_end : start + value] == between and stop <= end:
+                target = owner(payload[start + key : start + key_end])
+        if target is None:
+            body, stop = _field(payload, start)
+            mutation = _mutation(payload, start, body, stop)
+            target = mutation.target or owner(mutation.key)
+        if target in pieces:
+            pieces[target].append(payload[start:stop])
+        else:
+            pieces[target] = [payload[start:stop]]
+        start = stop
+    return pieces
 
 
 def _field(payload: bytes, start: int) -> tuple[int, int]:

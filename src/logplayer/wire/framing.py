@@ -1,22 +1,36 @@
-"""Frames on a byte stream: four bytes with the length, big-endian, then the message. Pure; tcp:// uses it."""
+"""Frames on a byte stream: the length of the message and the number of its stream, four bytes each and big-endian, then
+the message. Pure; tcp:// uses it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
 
 from logplayer.errors import Malformed
 from logplayer.wire.codec import MESSAGE_BYTES_MAX
 
-_HEAD = 4
+_HEAD = Struct(">II")
+HEAD_BYTES = _HEAD.size
+CONNECTION = 0  # The number of what concerns the connection and none of its streams.
+STREAMS_MAX = (1 << 32) - 1
+_pack, _unpack = _HEAD.pack, _HEAD.unpack_from
 
 
-def frame(message: bytes) -> bytes:
-    """``message`` as it stands on the stream."""
-    if len(message) > MESSAGE_BYTES_MAX:
-        raise Malformed(f"a message of {len(message)} bytes is over the limit of {MESSAGE_BYTES_MAX}")
-    return len(message).to_bytes(_HEAD, "big") + message
+def frame_head(stream: int, message: bytes) -> bytes:
+    """What stands before ``message`` on the wire."""
+    length = len(message)
+    if length > MESSAGE_BYTES_MAX:
+        raise Malformed(f"a message of {length} bytes is over the limit of {MESSAGE_BYTES_MAX}")
+    return _pack(length, stream)
+
+
+def frame(stream: int, message: bytes) -> bytes:
+    """``message`` as it stands on the wire."""
+    return frame_head(stream, message) + message
 
 
 class Deframer:
-    """Cuts a stream into messages. Each byte is copied at most twice, however the stream was chopped.
+    """Cuts what comes into messages. Each byte is copied at most twice, however the wire chopped it.
 
     ``limit`` may be changed between calls; a frame over it is refused before its bytes are kept.
     """
@@ -27,41 +41,42 @@ class Deframer:
         self.limit = limit
         self._parts: list[bytes] = []  # Pieces of the unfinished frame, its head included.
         self._have = 0  # Bytes in the pieces.
-        self._want = _HEAD  # Bytes that the unfinished frame needs, as far as is known.
+        self._want = HEAD_BYTES  # Bytes that the unfinished frame needs, as far as is known.
 
     @property
     def idle(self) -> bool:
-        """Whether the stream may end here: no frame is unfinished."""
+        """Whether the connection may end here: no frame is unfinished."""
         return self._have == 0
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The messages that ``data`` completes, in order."""
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """The messages that ``data`` completes, in order, each behind the number of its stream.
+
+        Take them all before the next call, or make none.
+        """
         if self._have:
             if self._have + len(data) < self._want:
                 self._keep(data)
-                return []
+                return
             data = b"".join((*self._parts, data))
             self._parts.clear()
             self._have = 0
-        elif len(data) == _HEAD + int.from_bytes(data[:_HEAD], "big") <= self.limit:
-            return [data[_HEAD:]]  # One whole frame, as when there is little to do.
-        messages = []
         position, end = 0, len(data)
-        while end - position >= _HEAD:
-            length = int.from_bytes(data[position : position + _HEAD], "big")
+        while end - position >= HEAD_BYTES:
+            length, stream = _unpack(data, position)
             if length > self.limit:
                 raise Malformed(f"a frame of {length} bytes is over the limit of {self.limit}")
-            stop = position + _HEAD + length
+            position += HEAD_BYTES
+            stop = position + length
             if stop > end:
-                self._want = _HEAD + length
+                position -= HEAD_BYTES
+                self._want = HEAD_BYTES + length
                 break
-            messages.append(data[position + _HEAD : stop])
+            yield stream, data[position:stop]
             position = stop
         else:
-            self._want = _HEAD
+            self._want = HEAD_BYTES
         if position < end:
             self._keep(data[position:])
-        return messages
 
     def _keep(self, data: bytes) -> None:
         self._parts.append(data)

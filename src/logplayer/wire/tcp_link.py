@@ -1,33 +1,45 @@
-"""A link over TCP: length-prefixed messages on an asyncio protocol, with TLS by ``ssl``."""
+"""Links over TCP: frames on an asyncio protocol, with TLS by ``ssl``. The links to one address may share a connection.
+
+What the links of a connection send within one turn of the event loop leaves together: the first message at once, so
+that the peer can begin, and the others with one write behind it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
+from itertools import count
 from typing import cast
 
 from logplayer.core.invariant import broken
 from logplayer.errors import Malformed, TargetError
 from logplayer.wire import codec
 from logplayer.wire.address import Address
-from logplayer.wire.framing import Deframer, frame
+from logplayer.wire.framing import CONNECTION, Deframer, frame, frame_head
 from logplayer.wire.security import Security, client_context
 from logplayer.wire.transport import Listener
 
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
 
+Begun = Callable[["TcpConnection"], None]
 
-async def connect(address: Address, listener: Listener, security: Security, timeout: float) -> TcpLink:
+
+def _ignore(connection: TcpConnection) -> None:
+    """For those who leave it to the end of the turn."""
+
+
+async def dial(address: Address, security: Security, timeout: float, begun: Begun = _ignore) -> TcpConnection:
     """Connect, do the TLS handshake, and show the token."""
     loop = asyncio.get_running_loop()
     try:
         context = client_context(security)
         # Not wait_for: up to Python 3.11 it can swallow a cancellation.
         async with asyncio.timeout(timeout):
-            _, protocol = await loop.create_connection(
-                lambda: TcpLink(address, listener), address.host, address.port, ssl=context
+            _, connection = await loop.create_connection(
+                lambda: TcpConnection(address, begun), address.host, address.port, ssl=context
             )
     except TimeoutError:
         raise TargetError(f"no connection to {address} within {timeout:g} s") from None
@@ -36,8 +48,8 @@ async def connect(address: Address, listener: Listener, security: Security, time
     except OSError as error:
         raise TargetError(f"no connection to {address}: {error.strerror or error}") from None
     if security.token:
-        protocol.show(security.token)
-    return protocol
+        connection.show(security.token)
+    return connection
 
 
 def tune(transport: asyncio.BaseTransport) -> None:
@@ -52,38 +64,72 @@ def tune(transport: asyncio.BaseTransport) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-class TcpLink(asyncio.Protocol):
-    """See :class:`logplayer.wire.transport.Link`."""
+class TcpConnection(asyncio.Protocol):
+    """One connection and the links on it. It ends with the last of them."""
 
-    def __init__(self, address: Address, listener: Listener) -> None:
-        self._address = address
-        self._listener = listener
+    def __init__(self, address: Address, begun: Begun) -> None:
+        self.address = address
+        self._begun = begun
         self._loop = asyncio.get_running_loop()
         self._deframer = Deframer()
         self._transport: asyncio.Transport
+        self._links: dict[int, TcpLink] = {}
+        self._numbers = count(1)
         self._open = True
-        self._sending = False
+        self._retired = False
         self._paused = False
-        self._error: Exception | None = None
+        self.turning = False  # The end of this turn of the loop is awaited.
+        self.out: list[bytes] = []  # What leaves at the end of this turn.
+        self.sent: list[TcpLink] = []  # Who has sent and not yet heard that it may send again.
 
-    # --- Link ---
+    @property
+    def takes_links(self) -> bool:
+        """Whether another link may join. Not once somebody has cut a link: the peer may have been silent."""
+        return self._open and not self._retired
 
-    def send(self, data: bytes) -> None:
-        if not self._open:
-            return
-        if self._sending:
-            raise broken("OneWriter", address=str(self._address))
-        self._sending = True
-        self._transport.write(frame(data))
-        if not self._paused:
-            self._loop.call_soon(self._writable)
-
-    def close(self) -> None:
-        self._end(None)
+    def link(self, listener: Listener) -> TcpLink:
+        """A new stream to the peer."""
+        number = next(self._numbers)
+        self._links[number] = link = TcpLink(self, number, listener)
+        if not self._open:  # It broke between the handshake and now.
+            self._loop.call_soon(link.end, TargetError(f"the connection to {self.address} broke"))
+        return link
 
     def show(self, token: str) -> None:
         """Send the token as the first frame."""
-        self._transport.write(frame(codec.encode_auth(token)))
+        self._transport.write(frame(CONNECTION, codec.encode_auth(token)))
+
+    def close_if_idle(self) -> None:
+        """Nobody wants it any more, unless there are links."""
+        if not self._links:
+            self._end(None)
+
+    # --- For its links ---
+
+    def begin(self) -> None:
+        """The first link has something to send in this turn."""
+        self.turning = True
+        self._begun(self)
+        self._loop.call_soon(self._turn)
+
+    def flush(self) -> None:
+        """Send what waits for the end of the turn."""
+        if self.out and self._open:
+            out, self.out = self.out, []
+            self._transport.write(b"".join(out))
+
+    def leave(self, link: TcpLink, *, cut: bool) -> None:
+        """A link has ended; with ``cut``, by this side."""
+        if self._links.pop(link.number, None) is None or not self._open:
+            return
+        if cut:
+            self._retired = True
+        if not self._links:
+            self._end(None)
+        elif cut:
+            self.out.append(frame_head(link.number, b""))  # Behind what the link has sent.
+            if not self.turning:
+                self.begin()
 
     # --- asyncio.Protocol ---
 
@@ -94,45 +140,108 @@ class TcpLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            messages = self._deframer.feed(data)
+            for number, message in self._deframer.feed(data):
+                link = self._links.get(number)
+                if link is not None:
+                    link.received(message)
+                elif number == CONNECTION and message[:1] == codec.FAILED:
+                    self._end(codec.failure(str(self.address), message))
+                    return
         except Malformed as error:
-            self._end(TargetError(f"{self._address} does not speak this protocol: {error}"))
-            return
-        for message in messages:
-            if not self._open:
-                return
-            if message[:1] == codec.FAILED:
-                self._end(codec.failure(str(self._address), message))
-                return
-            self._listener.received(message)
-            if message[:1] == codec.REFUSED:
-                self._end(None)  # The target waits for this side to close, as its last words might be lost otherwise.
+            self._end(TargetError(f"{self.address} does not speak this protocol: {error}"))
 
     def pause_writing(self) -> None:
         self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._writable()
+        self._release()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
-            self._end(TargetError(f"the connection to {self._address} broke: {exc}"))
+            self._end(TargetError(f"the connection to {self.address} broke: {exc}"))
         elif not self._deframer.idle:
-            self._end(TargetError(f"the connection to {self._address} ended inside a message"))
+            self._end(TargetError(f"the connection to {self.address} ended inside a message"))
         else:
             self._end(None)
 
     # --- Inside ---
 
-    def _writable(self) -> None:
-        if self._open and self._sending and not self._paused:
-            self._sending = False
-            self._listener.writable()
+    def _turn(self) -> None:
+        """The turn of the loop is over in which somebody began to send."""
+        self.turning = False
+        self.flush()
+        if not self._paused:
+            self._release()
+
+    def _release(self) -> None:
+        sent, self.sent = self.sent, []
+        for link in sent:
+            link.writable()
 
     def _end(self, error: Exception | None) -> None:
         if not self._open:
             return
         self._open = False
-        self._loop.call_soon(self._listener.closed, error)
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.end(error)
+        self.out.clear()
         self._transport.abort()
+
+
+class TcpLink:
+    """See :class:`logplayer.wire.transport.Link`."""
+
+    __slots__ = ("_connection", "_listener", "_open", "_sending", "number")
+
+    def __init__(self, connection: TcpConnection, number: int, listener: Listener) -> None:
+        self.number = number
+        self._connection = connection
+        self._listener = listener
+        self._open = True
+        self._sending = False
+
+    # --- Link ---
+
+    def send(self, data: bytes) -> None:
+        if not self._open:
+            return
+        if self._sending:
+            raise broken("OneWriter", address=str(self._connection.address), stream=self.number)
+        self._sending = True
+        connection = self._connection
+        connection.sent.append(self)
+        connection.out += (frame_head(self.number, data), data)
+        if not connection.turning:
+            connection.begin()
+
+    def close(self) -> None:
+        self._close(None, cut=True)
+
+    # --- For the connection ---
+
+    def received(self, message: bytes) -> None:
+        first = message[:1]
+        if first == codec.FAILED:
+            self._close(codec.failure(str(self._connection.address), message), cut=False)
+            return
+        self._listener.received(message)
+        if first == codec.REFUSED:
+            self._close(None, cut=False)
+
+    def writable(self) -> None:
+        if self._open and self._sending:
+            self._sending = False
+            self._listener.writable()
+
+    def end(self, error: Exception | None) -> None:
+        """The connection is gone, or the stream."""
+        if self._open:
+            self._open = False
+            asyncio.get_running_loop().call_soon(self._listener.closed, error)
+
+    def _close(self, error: Exception | None, *, cut: bool) -> None:
+        if self._open:
+            self.end(error)
+            self._connection.leave(self, cut=cut)

@@ -56,4 +56,4 @@ async def connect(address: str, listener: Listener, security: Security = NONE, t
         return await grpc_link.connect(parsed, listener, security, timeout)
     from logplayer.wire import tcp_link
 
-    return await tcp_link.connect(parsed, listener, security, timeout)
+    return (await tcp_link.dial(parsed, security, timeout)).link(listener)

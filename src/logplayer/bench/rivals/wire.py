@@ -10,7 +10,7 @@ import socket
 
 from logplayer.bench.actor import ActorFailed
 from logplayer.bench.bare import HEAD
-from logplayer.wire.framing import Deframer, frame
+from logplayer.wire.framing import CONNECTION, Deframer, frame
 
 ANSWER_SECONDS = 60.0
 
@@ -29,7 +29,7 @@ class Deliverer:
         for number, target, payload in parts:
             messages.setdefault(target, []).append(HEAD.pack(target, number, len(payload)) + payload)
         for target, pieces in messages.items():
-            self._sockets[target].sendall(frame(b"".join(pieces)))
+            self._sockets[target].sendall(frame(CONNECTION, b"".join(pieces)))
         for target in messages:
             self._wait(self._sockets[target])
 

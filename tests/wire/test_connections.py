@@ -1,0 +1,364 @@
+"""Streams that share a TCP connection leave together and end alone; one that may be dead gets no new stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from wire_diary import Diary
+
+from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.fence import Refused
+from logplayer.errors import TargetError
+from logplayer.target import tcp_peer
+from logplayer.target.memory import MemoryTarget
+from logplayer.target.server import TargetServer
+from logplayer.target.stream import READ_AHEAD_BYTES
+from logplayer.target.tcp_peer import TcpPeer
+from logplayer.wire import codec, connections
+from logplayer.wire.address import Address, parse
+from logplayer.wire.connections import Connections
+from logplayer.wire.framing import CONNECTION, Deframer, frame
+from logplayer.wire.security import Security
+from logplayer.wire.tcp_link import TcpConnection
+from logplayer.wire.transport import Link
+
+NAMES = ("t1", "t2", "t3")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TargetServer]:
+    served = TargetServer({name: MemoryTarget() for name in NAMES})
+    await served.start(tcp="127.0.0.1:0")
+    yield served
+    await served.stop()
+
+
+def peers(server: TargetServer) -> set[TcpPeer]:
+    """The connections that the server has."""
+    return server._servers[0]._peers  # type: ignore[union-attr]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - what is watched has no event.
+            await asyncio.sleep(0.005)
+
+
+async def opened(shared: Connections, server: TargetServer, name: str, term: int = 1) -> tuple[Link, Diary]:
+    diary = Diary()
+    link = await shared.connect(server.addresses[0], diary)
+    link.send(codec.encode_open(name, "log", Session(1, term)))
+    await until(lambda: any(isinstance(what, codec.Opened) for what in diary.heard) and "writable" in diary.heard)
+    return link, diary
+
+
+def play(link: Link, prev: int, to: int) -> None:
+    link.send(codec.encode_batch(prev, to, [Message(to, codec.encode_mutation(b"k", b"%d" % to).encoded)]))
+
+
+async def acked(diary: Diary, index: int) -> None:
+    await until(lambda: any(isinstance(what, codec.Ack) and what.index == index for what in diary.heard))
+
+
+async def test_the_streams_of_one_address_share_a_connection_also_when_they_are_opened_at_once(
+    server: TargetServer,
+) -> None:
+    shared = Connections()
+    found = await asyncio.gather(*(opened(shared, server, name) for name in NAMES))
+    assert len(peers(server)) == 1
+    for link, _ in found:
+        play(link, 0, 5)
+    for _, diary in found:
+        await acked(diary, 5)
+    for link, _ in found:
+        link.close()
+    await until(lambda: not peers(server))
+
+
+async def test_a_stream_that_is_cut_ends_alone_and_the_next_gets_another_connection(server: TargetServer) -> None:
+    shared = Connections()
+    (cut, gone), (link, diary) = [await opened(shared, server, name) for name in ("t1", "t2")]
+    cut.close()
+    assert await gone.end() is None
+    play(link, 0, 1)
+    await acked(diary, 1)
+    [peer] = peers(server)
+    await until(lambda: len(peer._lanes) == 1)
+    again, heard = await opened(shared, server, "t1", term=2)
+    assert len(peers(server)) == 2, "whoever cut the stream may have waited in vain for its peer"
+    play(again, 0, 1)
+    await acked(heard, 1)
+    play(link, 1, 2)
+    await acked(diary, 2)
+    link.close()
+    again.close()
+    await until(lambda: not peers(server))
+
+
+async def test_a_stream_that_is_refused_ends_alone_and_the_next_joins_the_connection(server: TargetServer) -> None:
+    shared = Connections()
+    link, diary = await opened(shared, server, "t1")
+    other, refused = Diary(), Diary()
+    second = await shared.connect(server.addresses[0], refused)
+    second.send(codec.encode_open("nobody", "log", Session(1, 1)))
+    assert await refused.end() is None
+    assert any(isinstance(what, Refused) and what.reason is Refusal.WRONG_TARGET for what in refused.heard)
+    third = await shared.connect(server.addresses[0], other)
+    third.send(b"\xff\xff")
+    assert "not a ToTarget message" in str(await other.end())
+    play(link, 0, 1)
+    await acked(diary, 1)
+    await opened(shared, server, "t2")
+    assert len(peers(server)) == 1
+
+
+async def test_what_is_said_to_a_stream_that_has_ended_is_not_heard(server: TargetServer) -> None:
+    """Its refusal may still be under way; a batch behind it must not begin a new stream under the old number."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", parse(server.addresses[0]).port)
+    writer.write(frame(7, codec.encode_open("nobody", "log", Session(1, 1))))
+    deframer = Deframer()
+
+    async def answer() -> tuple[int, codec.ToPlayer]:
+        async with asyncio.timeout(5):
+            while True:
+                for number, message in deframer.feed(await reader.read(1000)):
+                    return number, codec.decode_to_player(message)
+
+    number, said = await answer()
+    assert (number, type(said)) == (7, Refused)
+    for late in (7, 3):  # The one that ended, and a number that was passed over.
+        writer.write(frame(late, codec.encode_open("t1", "log", Session(1, 1))))
+    writer.write(frame(7, b"") + frame(8, codec.encode_open("t1", "log", Session(1, 2))))
+    assert await answer() == (8, codec.Opened(0, 0))
+    writer.close()
+
+
+async def test_a_broken_connection_ends_every_stream_once(server: TargetServer) -> None:
+    shared = Connections()
+    found = [await opened(shared, server, name) for name in NAMES]
+    for peer in list(peers(server)):
+        peer.cut()
+    for link, diary in found:
+        await diary.end()
+        link.send(codec.PROBE)
+        link.close()
+    await asyncio.sleep(0.05)
+    for _, diary in found:
+        assert [what for what in diary.heard if isinstance(what, tuple) and what[0] == "closed"] == diary.heard[-1:]
+    await opened(shared, server, "t1", term=2)
+
+
+async def test_trouble_with_the_connection_is_told_to_every_stream() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(frame(CONNECTION, codec.encode_failed(codec.UNAUTHENTICATED, "the token is wrong")))
+
+    odd = await asyncio.start_server(talk, "127.0.0.1", 0)
+    shared, diaries = Connections(), [Diary(), Diary()]
+    links = [await shared.connect(f"tcp://127.0.0.1:{odd.sockets[0].getsockname()[1]}", diary) for diary in diaries]
+    links[0].send(codec.PROBE)
+    for diary in diaries:
+        assert "refused the token" in str(await diary.end())
+    odd.close()
+
+
+class Wire:
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **more: None
+
+
+async def test_what_is_sent_in_one_turn_leaves_with_one_write_and_at_once_if_told_to() -> None:
+    begun: list[TcpConnection] = []
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun.append), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    diaries = [Diary(), Diary(), Diary()]
+    links = [connection.link(diary) for diary in diaries]
+    links[0].send(b"a")
+    links[1].send(b"b")
+    assert wire.written == []
+    assert begun == [connection]
+    connection.flush()
+    assert wire.written == [frame(1, b"a") + frame(2, b"b")]
+    links[2].send(b"c")
+    assert [diary.heard for diary in diaries] == [[], [], []]
+    await asyncio.sleep(0)
+    assert wire.written[1:] == [frame(3, b"c")]
+    assert [diary.heard for diary in diaries] == [["writable"]] * 3
+
+
+async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
+    """Otherwise its first message would begin a stream at the target that nobody ends."""
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    connection.link(Diary())
+    link = connection.link(Diary())
+    link.send(b"open")
+    link.close()
+    await asyncio.sleep(0)
+    assert wire.written == [frame(2, b"open") + frame(2, b"")]
+
+
+async def test_nobody_may_send_while_the_connection_is_full() -> None:
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    diaries = [Diary(), Diary()]
+    links = [connection.link(diary) for diary in diaries]
+    links[0].send(b"a")
+    connection.pause_writing()
+    links[1].send(b"b")
+    await asyncio.sleep(0)
+    assert wire.written == [frame(1, b"a") + frame(2, b"b")]
+    assert [diary.heard for diary in diaries] == [[], []]
+    connection.resume_writing()
+    assert [diary.heard for diary in diaries] == [["writable"], ["writable"]]
+
+
+async def test_a_connection_without_streams_is_cut(server: TargetServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_peer, "_IDLE_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", parse(server.addresses[0]).port)
+    writer.write(frame(1, codec.encode_open("t1", "log", Session(1, 1))))
+    await reader.readexactly(8)
+    await asyncio.sleep(0.3)
+    assert len(peers(server)) == 1, "it has a stream"
+    writer.write(frame(1, b""))
+    await until(lambda: not peers(server))
+    writer.close()
+
+
+async def test_a_connection_has_so_many_streams_and_no_more(
+    server: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_peer, "STREAMS_MAX", 2)
+    shared = Connections()
+    diaries = [(await opened(shared, server, name))[1] for name in ("t1", "t2")]
+    third = Diary()
+    (await shared.connect(server.addresses[0], third)).send(codec.PROBE)
+    for diary in (*diaries, third):
+        assert "more than 2 streams" in str(await diary.end())
+
+
+class Slow(MemoryTarget):
+    """Commits when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def apply(self, change: Any) -> Any:
+        if change.batch is not None:
+            self.gate.wait(20)
+        return super().apply(change)
+
+
+async def test_a_stream_that_ends_while_it_is_full_lets_the_others_go_on() -> None:
+    slow = Slow()
+    server = TargetServer({"slow": slow, "t1": MemoryTarget()})
+    await server.start(tcp="127.0.0.1:0")
+    shared = Connections()
+    (full, _), (link, diary) = [await opened(shared, server, name) for name in ("slow", "t1")]
+    full.send(codec.encode_batch(0, 1, [Message(1, bytes(READ_AHEAD_BYTES + 1))]))
+    [peer] = peers(server)
+    await until(lambda: bool(peer._full))
+    play(link, 0, 1)
+    await asyncio.sleep(0.1)
+    assert not any(isinstance(what, codec.Ack) for what in diary.heard), "no stream of a full connection is read"
+    slow.gate.set()
+    await acked(diary, 1)
+    assert not peer._full
+    await server.stop()
+
+
+# --- Making the connection. -------------------------------------------------------------------------------
+
+
+class Dialer:
+    """In the place of ``dial``: connections come when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[asyncio.Future[TcpConnection]] = []
+        self.cancelled = 0
+        monkeypatch.setattr(connections, "dial", self._dial)
+
+    async def _dial(self, address: Address, security: Security, timeout: float, begun: Any) -> TcpConnection:
+        self.calls.append(asyncio.get_running_loop().create_future())
+        try:
+            return await self.calls[-1]
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    @staticmethod
+    def connection() -> TcpConnection:
+        made = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None)
+        made.connection_made(Wire())  # type: ignore[arg-type]
+        return made
+
+
+async def waiting(shared: Connections, count: int) -> list[asyncio.Task[Link]]:
+    tasks = [asyncio.create_task(shared.connect("tcp://127.0.0.1:1", Diary())) for _ in range(count)]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+async def test_all_who_wait_hear_that_nobody_is_there_and_the_next_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialer, shared = Dialer(monkeypatch), Connections()
+    tasks = await waiting(shared, 3)
+    assert len(dialer.calls) == 1
+    dialer.calls[0].set_exception(TargetError("nobody is there"))
+    for task in tasks:
+        with pytest.raises(TargetError, match="nobody is there"):
+            await task
+    await waiting(shared, 1)
+    assert len(dialer.calls) == 2
+
+
+async def test_whoever_gives_up_does_not_leave_a_hopeless_attempt_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialer, shared = Dialer(monkeypatch), Connections()
+    first, second = await waiting(shared, 2)
+    first.cancel()
+    [third] = await waiting(shared, 1)
+    assert len(dialer.calls) == 2
+    assert dialer.cancelled == 0, "the second still waits for the first attempt"
+    second.cancel()
+    await asyncio.sleep(0.01)
+    assert dialer.cancelled == 1
+    dialer.calls[1].set_result(Dialer.connection())
+    await third
+
+
+async def test_a_connection_that_comes_when_nobody_waits_any_more_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialer, shared = Dialer(monkeypatch), Connections()
+    [task] = await waiting(shared, 1)
+    made = Dialer.connection()
+    dialer.calls[0].set_result(made)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.01)
+    assert not made.takes_links
+
+
+async def test_a_connection_that_broke_at_once_is_an_error_and_not_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialer, shared = Dialer(monkeypatch), Connections()
+    diary = Diary()
+    task = asyncio.create_task(shared.connect("tcp://127.0.0.1:1", diary))
+    await asyncio.sleep(0.01)
+    made = Dialer.connection()
+    made.connection_lost(None)
+    dialer.calls[0].set_result(made)
+    link = await task
+    link.send(codec.PROBE)
+    assert "broke" in str(await diary.end())
