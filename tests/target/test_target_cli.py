@@ -79,6 +79,22 @@ def test_serve_position_wait_and_a_clean_end(serving: Serving) -> None:
     assert (code, out, err) == (0, "target t1 stopped at index 3\n", "")
 
 
+def test_several_targets_in_one_process(tmp_path: Path, path: str) -> None:
+    where = ["--store", "sqlite", "--path", f"{tmp_path}/{{id}}.db", "--listen-tcp", "127.0.0.1:0"]
+    served = Serving(*where, "--id", "t1", "--id", "t2")
+    assert "target t1 listens at tcp://" in served.said
+    [address] = served.addresses
+    for name, index in (("t1", 3), ("t2", 0)):
+        told = json.loads(logplayer("target", "position", address, "--id", name, "--json").stdout)
+        assert told["index"] == index
+    code, out, err = served.end()
+    assert (code, err) == (0, "")
+    assert "target t2 listens at" in out
+    assert "target t1 stopped at index 3" in out
+    assert "target t2 stopped at index 0" in out
+    assert sorted(file.name for file in tmp_path.glob("*.db")) == ["t1.db", "t2.db"]
+
+
 def test_ctrl_c_is_a_clean_end_too(serving: Serving) -> None:
     code, _, err = serving.end(signal.SIGINT)
     assert (code, err) == (0, "")
@@ -175,6 +191,8 @@ REDIS = ["--store", "redis", "--id", "a", "--url", "redis://127.0.0.1:1"]
         (["target", "serve", *STORE, *HERE], "needs --path"),
         (["target", "serve", *STORE, "--path", "none/x.db", *HERE], "is not a directory"),
         ([*SERVE, "--url", "y", *HERE], "takes no --url"),
+        ([*SERVE, "--id", "t2", *HERE], "write {id} where the name belongs"),
+        ([*SERVE, "--id", "t1", *HERE], "--id t1 is given twice"),
         ([*SERVE, "--listen", "nowhere"], "not HOST:PORT"),
         ([*SERVE, "--listen", "0.0.0.0:0"], "--insecure if plain text is meant"),
         ([*SERVE, *HERE, "--tls-cert", "c"], "no key"),

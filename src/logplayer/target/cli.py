@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import click
@@ -35,8 +35,14 @@ def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which store, whose, and where."""
+    return place_options(
+        click.option("--id", "name", required=True, help="The target's name, as players know it.")(command)
+    )
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Which store, and where."""
-    command = click.option("--id", "name", required=True, help="The target's name, as players know it.")(command)
     command = click.option("--url", default="", help="Where the server is (postgres, redis).")(command)
     command = click.option("--path", default="", help="Where the data is: a file (sqlite), a directory (rocksdb).")(
         command
@@ -57,7 +63,14 @@ def target() -> None:
 
 
 @target.command()
-@store_options
+@click.option(
+    "--id",
+    "names",
+    required=True,
+    multiple=True,
+    help="The target's name, as players know it; may be given several times, with {id} in --path.",
+)
+@place_options
 @click.option("--listen", default="", metavar="HOST:PORT", help="Listen here for grpc:// players.")
 @click.option("--listen-tcp", default="", metavar="HOST:PORT", help="Listen here for tcp:// players.")
 @click.option("--trace", default="", metavar="FILE", help="Append what the target decides, as lines of JSON.")
@@ -67,39 +80,58 @@ def serve(
     kind: str,
     path: str,
     url: str,
-    name: str,
+    names: tuple[str, ...],
     listen: str,
     listen_tcp: str,
     trace: str,
     as_json: bool,
     **secure: Any,
 ) -> None:
-    """Serve one target until SIGTERM or Ctrl-C.
+    """Serve a target, or several in one process, until SIGTERM or Ctrl-C.
 
     \b
     logplayer target serve --store sqlite --path a.db --id a --listen 127.0.0.1:7201
     logplayer target serve --store postgres --url postgresql://127.0.0.1/shop --id b --listen-tcp 127.0.0.1:7202
+    logplayer target serve --store sqlite --path '{id}.db' --id c --id d --listen-tcp 127.0.0.1:7203
     """
     if not listen and not listen_tcp:
         raise UserError("a target needs somewhere to listen: give --listen HOST:PORT, --listen-tcp HOST:PORT, or both")
     security = security_from(**secure)
-    store = open_store(kind, name, path=path, url=url)
-    server = TargetServer({name: store}, security, trace_to(trace) if trace else None)
-    run_loop(_serve(server, name, listen, listen_tcp, as_json))
+    server = TargetServer(_stores(kind, names, path, url), security, trace_to(trace) if trace else None)
+    run_loop(_serve(server, names, listen, listen_tcp, as_json))
 
 
-async def _serve(server: TargetServer, name: str, listen: str, listen_tcp: str, as_json: bool) -> None:
+def _stores(kind: str, names: Sequence[str], path: str, url: str) -> dict[str, Store]:
+    """A store for each name; those that were opened are closed if one cannot be."""
+    if len(set(names)) < len(names):
+        raise UserError(f"--id {max(names, key=names.count)} is given twice")
+    if len(names) > 1 and path and "{id}" not in path:
+        raise UserError(f"--path {path} is one place for {len(names)} targets: write {{id}} where the name belongs")
+    stores: dict[str, Store] = {}
+    try:
+        for name in names:
+            stores[name] = open_store(kind, name, path=path.replace("{id}", name), url=url)
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    return stores
+
+
+async def _serve(server: TargetServer, names: Sequence[str], listen: str, listen_tcp: str, as_json: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     addresses = await server.start(grpc=listen, tcp=listen_tcp)
-    facts = {"target": name, "addresses": addresses, "index": server.position(name).index, "pid": os.getpid()}
-    text = f"target {name} listens at {' and '.join(addresses)}, index {facts['index']}"
-    click.echo(json.dumps(facts) if as_json else text)
+    for name in names:
+        index = server.position(name).index
+        facts = {"target": name, "addresses": addresses, "index": index, "pid": os.getpid()}
+        text = f"target {name} listens at {' and '.join(addresses)}, index {index}"
+        click.echo(json.dumps(facts) if as_json else text)
     sys.stdout.flush()
     await stop.wait()
     await server.stop()
-    if not as_json:
+    for name in names if not as_json else ():
         click.echo(f"target {name} stopped at index {server.position(name).index}")
 
 

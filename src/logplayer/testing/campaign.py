@@ -119,7 +119,7 @@ class Campaign:
                 task.cancel()
             await world.stop()
         report.players = len(world.players)
-        report.restarts = world.log.starts - 1 + sum(seat.child.starts - 1 for seat in world.seats.values())
+        report.restarts = world.log.starts - 1 + sum(child.starts - 1 for child in world.children())
         report.seconds = round(time.monotonic() - began, 1)
         return report
 
@@ -261,7 +261,7 @@ class Campaign:
             young = code == -signal.SIGTERM and "playing" not in player.said()  # Python itself was still starting.
             if code not in WELL and not young:
                 self.report.problems.append(f"{player.name} was asked to end and left with exit code {code}")
-        children = [*self.world.players, *(seat.child for seat in self.world.seats.values()), self.world.log]
+        children = [*self.world.players, *self.world.children(), self.world.log]
         for child in children:
             said = child.said()
             if "Traceback" in said or "InvariantViolation" in said:
@@ -274,8 +274,8 @@ class Campaign:
         log = await self._open_log()
         records = await read_all(log)
         await log.close()
-        for seat in self.world.seats.values():
-            await seat.child.end()
+        for child in self.world.children():
+            await child.end()
         names = list(self.world.seats)
         report.problems += self._producers.compare(records)
         expected = expect(records, names, hashed(names))

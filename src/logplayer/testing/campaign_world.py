@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -136,7 +136,7 @@ class Seat:
     name: str
     scheme: str
     kind: str
-    where: dict[str, str]  # path or url
+    where: dict[str, str]  # path or url; {id} stands for the name
     port: int
     child: Child
     proxy: Proxy
@@ -154,7 +154,12 @@ class Seat:
             return -1
 
     def store(self) -> Store:
-        return open_store(self.kind, self.name, read_only=True, **self.where)
+        where = {key: value.replace("{id}", self.name) for key, value in self.where.items()}
+        return open_store(self.kind, self.name, read_only=True, **where)
+
+    def neighbour(self, name: str) -> Seat:
+        """Another target of the same process."""
+        return replace(self, name=name)
 
 
 @dataclass(slots=True)
@@ -175,28 +180,44 @@ class World:
         listen = ("--listen", f"127.0.0.1:{log_port}")
         log = Child("log", directory, "log", "serve", "--log", f"file://{directory}/log", *listen)
         kinds = [("sqlite", "")] * targets + list(servers.items())
-        seats = {}
+        # Those in SQLite files that are reached over TCP live in one process, so that they share connections. A trace
+        # is of one target.
+        together = [f"t{nth}" for nth in range(0, targets, 2)] if not trace else []
+        seats: dict[str, Seat] = {}
         for nth, (kind, url) in enumerate(kinds):
             name, scheme = f"t{nth}", ("tcp", "grpc")[nth % 2]
-            seats[name] = _seat(directory, name, scheme, kind, url, trace)
+            if name in together[1:]:
+                seats[name] = seats[together[0]].neighbour(name)
+            else:
+                hosted = together if name in together else [name]
+                seats[name] = _seat(directory, hosted, scheme, kind, url, trace)
         world = cls(directory, trace, log, log_port, seats)
         world._write_config()
         return world
 
     async def start(self) -> None:
         await self.log.start()
-        for seat in self.seats.values():
-            await seat.proxy.start()
-            await seat.child.start()
+        for proxy in self.proxies():
+            await proxy.start()
+        for child in self.children():
+            await child.start()
         self._write_config()
+
+    def children(self) -> list[Child]:
+        """The processes of the targets, each once."""
+        return list({id(seat.child): seat.child for seat in self.seats.values()}.values())
+
+    def proxies(self) -> list[Proxy]:
+        """What stands in front of them, each once."""
+        return list({id(seat.proxy): seat.proxy for seat in self.seats.values()}.values())
 
     async def stop(self) -> None:
         """End every process that still runs."""
-        children = [*self.players, *(seat.child for seat in self.seats.values()), self.log]
+        children = [*self.players, *self.children(), self.log]
         for child in children:
             child.thaw()
         await asyncio.gather(*(child.kill() for child in children))
-        await asyncio.gather(*(seat.proxy.stop() for seat in self.seats.values()))
+        await asyncio.gather(*(proxy.stop() for proxy in self.proxies()))
 
     async def add_player(self) -> Child:
         """A new player process; those that live become its elders."""
@@ -222,12 +243,14 @@ class World:
         (self.directory / "logplayer.toml").write_text(text)
 
 
-def _seat(directory: Path, name: str, scheme: str, kind: str, url: str, trace: bool) -> Seat:
-    port = free_port()
-    where = {"url": url} if url else {"path": str(directory / f"{name}.db")}
+def _seat(directory: Path, names: list[str], scheme: str, kind: str, url: str, trace: bool) -> Seat:
+    """The first of the targets ``names``, which one process serves."""
+    port, name = free_port(), names[0]
+    where = {"url": url} if url else {"path": str(directory / "{id}.db")}
     [(key, value)] = where.items()
     listen = "--listen" if scheme == "grpc" else "--listen-tcp"
-    arguments = ["target", "serve", "--store", kind, f"--{key}", value, "--id", name, listen, f"127.0.0.1:{port}"]
+    arguments = ["target", "serve", "--store", kind, f"--{key}", value, listen, f"127.0.0.1:{port}"]
+    arguments += [word for name in names for word in ("--id", name)]
     if trace:
         arguments += ["--trace", str(directory / f"{name}.trace")]
     return Seat(name, scheme, kind, where, port, Child(name, directory, *arguments), Proxy(0, port))
