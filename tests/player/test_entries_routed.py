@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logplayer.core.entry import Entry, HashMap, MapChanged
 from logplayer.core.route import Router
+from logplayer.errors import ConfigError, LogError, Malformed
 from logplayer.log.protocol import Kind, Record
 from logplayer.player.entries import decode_entries, route_entries
 from logplayer.wire.entries import encode_control, encode_mutation
@@ -65,3 +68,26 @@ def test_a_payload_that_is_no_transaction_is_reported_and_passed_over() -> None:
     assert told == [2]
     assert [list(entry.parts or ()) for entry in entries] == [["a"], [], ["a"]]
     assert isinstance(entries[1], Entry)
+
+
+@pytest.mark.parametrize("error", [Malformed("x"), OSError("x"), LogError("x"), KeyError("x")])
+def test_a_function_of_the_user_that_fails_is_no_damaged_entry_and_no_trouble_with_the_log(error: Exception) -> None:
+    """Both have their own ways of going on, and the entry would be passed over or read for ever."""
+
+    def fails(key: bytes) -> str:
+        raise error
+
+    told: list[int] = []
+    with pytest.raises(ConfigError, match="the function that gives a key its target failed for b'key 1 0'"):
+        route_entries([data(1)], Router(fails), lambda index, why: told.append(index))
+    [entry] = decode_entries([data(1)], nobody)
+    with pytest.raises(ConfigError, match="failed for"):
+        Router(fails).split(entry)
+    assert told == []
+
+
+def test_a_function_of_the_user_that_gives_nothing_gives_no_owner() -> None:
+    calls: list[bytes] = []
+    router = Router(lambda key: calls.append(key))  # type: ignore[arg-type, func-returns-value]
+    [entry] = route_entries([data(1)], router, nobody)
+    assert (entry.parts, router.ownerless, len(calls)) == ({}, 4, 4)

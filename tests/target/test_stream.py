@@ -14,7 +14,7 @@ from logplayer.target.ack_round import AckRound
 from logplayer.target.host import Host
 from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
-from logplayer.target.stream import READ_AHEAD_BYTES, Stream
+from logplayer.target.stream import QUESTIONS_MAX, READ_AHEAD_BYTES, Stream
 from logplayer.wire import codec
 
 FIRST = Session(1, 1)
@@ -79,3 +79,51 @@ def test_rows_are_refused_as_often_as_they_are_asked_for() -> None:
     for _ in range(2):
         with pytest.raises(Poison):
             _ = change.rows
+
+
+async def test_a_stream_that_ends_waits_for_nothing_any_more() -> None:
+    host = Host("t", MemoryTarget())
+    await host.start()
+    stream = Stream({"t": host}, Peer(), AckRound(0.001))
+    for _ in range(5):
+        stream.received(codec.encode_ask(codec.AskPosition("t", 1 << 40)))
+    waiting = list(stream._questions)
+    assert len(waiting) == 5
+    stream.received(b"\xff\xff")
+    await asyncio.sleep(0)
+    assert all(question.cancelled() for question in waiting)
+    assert not stream._questions
+    await host.stop()
+
+
+async def test_who_asks_and_does_not_read_the_answers_is_sent_away() -> None:
+    host = Host("t", MemoryTarget())
+    await host.start()
+    stream = Stream({"t": host}, Peer(), AckRound(0.001))  # Whose peer takes nothing.
+    for _ in range(QUESTIONS_MAX):
+        stream.received(codec.encode_ask(codec.AskPosition("t")))
+        await asyncio.sleep(0)
+    assert not stream.ended
+    stream.received(codec.encode_ask(codec.AskPosition("t")))
+    assert stream.ended
+    assert stream.failure is not None
+    await host.stop()
+
+
+async def test_who_has_given_up_waiting_is_forgotten() -> None:
+    host = Host("t", MemoryTarget())
+    await host.start()
+    kept = host.reached(7)
+    for _ in range(5000):
+        host.reached(1 << 40).cancel()
+    assert len(host._waiting) <= 1001
+    host.open(FIRST, "log", Nobody(), lambda outcome: None)
+    host.apply(FIRST, Batch(0, 7), lambda outcome: None)
+    async with asyncio.timeout(10):
+        assert (await kept).index == 7
+    await host.stop()
+
+
+class Nobody:
+    def fenced(self, by: Session) -> None:
+        pass

@@ -12,10 +12,11 @@ import pytest
 from wire_diary import Diary
 
 from logplayer.core.entry import Message, Refusal, Session
-from logplayer.core.fence import Refused
-from logplayer.errors import TargetError
+from logplayer.core.fence import Position, Refused
+from logplayer.errors import Poison, TargetError
 from logplayer.target import tcp_peer
 from logplayer.target.memory import MemoryTarget
+from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
 from logplayer.target.stream import READ_AHEAD_BYTES
 from logplayer.target.tcp_peer import TcpPeer
@@ -117,6 +118,94 @@ async def test_a_stream_that_is_refused_ends_alone_and_the_next_joins_the_connec
     assert len(peers(server)) == 1
 
 
+class Hasty(Diary):
+    """Closes its link when it is refused, as a player does."""
+
+    link: Link
+
+    def received(self, data: bytes) -> None:
+        super().received(data)
+        if isinstance(self.heard[-1], Refused):
+            self.link.close()
+
+
+async def test_to_close_a_link_that_was_refused_is_not_to_cut_it(server: TargetServer) -> None:
+    shared = Connections()
+    await opened(shared, server, "t1")
+    for _ in range(3):
+        hasty = Hasty()
+        hasty.link = await shared.connect(server.addresses[0], hasty)
+        hasty.link.send(codec.encode_open("nobody", "log", Session(1, 1)))
+        assert await hasty.end() is None
+        assert isinstance(hasty.heard[-2], Refused), "and nothing comes behind the end"
+        assert len(peers(server)) == 1
+
+
+async def test_the_order_of_first_messages_need_not_be_that_of_the_links(server: TargetServer) -> None:
+    shared = Connections()
+    early, late = Diary(), Diary()
+    first = await shared.connect(server.addresses[0], early)
+    second = await shared.connect(server.addresses[0], late)
+    for link, diary, name in ((second, late, "t2"), (first, early, "t1")):
+        link.send(codec.encode_open(name, "log", Session(1, 1)))
+        assert codec.Opened(0, 0) in await diary.until(2)
+    silent = Diary()
+    (await shared.connect(server.addresses[0], silent)).close()
+    assert await silent.end() is None
+    play(first, 0, 1)
+    await acked(early, 1)
+    [peer] = peers(server)
+    peer.cut()
+    for diary in (early, late):
+        await diary.end()
+
+
+async def test_a_store_that_speaks_in_halves_of_characters_costs_its_neighbours_nothing() -> None:
+    class Odd(MemoryTarget):
+        def apply(self, change: Change) -> Position:
+            if change.batch is not None:
+                raise Poison("half a character: \ud800", change.batch.messages[0].index)
+            return super().apply(change)
+
+    served = TargetServer({"odd": Odd(inline=True), "t1": MemoryTarget(inline=True)})
+    await served.start(tcp="127.0.0.1:0")
+    shared = Connections()
+    (odd, poisoned), (link, diary) = [await opened(shared, served, name) for name in ("odd", "t1")]
+    play(odd, 0, 1)
+    assert await poisoned.end() is None
+    refused = next(what for what in poisoned.heard if isinstance(what, Refused))
+    assert (refused.reason, refused.detail) == (Refusal.POISON, "half a character: ?")
+    play(link, 0, 1)
+    await acked(diary, 1)
+    await served.stop()
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ([frame(1, codec.encode_auth("secret"))], codec.UNAUTHENTICATED),
+        ([frame(1, codec.PROBE)], codec.UNAUTHENTICATED),
+        ([frame(CONNECTION, codec.PROBE)], codec.INVALID),
+        ([frame(CONNECTION, b"")], codec.INVALID),
+        ([frame(CONNECTION, codec.encode_auth("wrong"))], codec.UNAUTHENTICATED),
+        ([frame(CONNECTION, codec.encode_auth("secret"))] * 2, codec.INVALID),
+    ],
+)
+async def test_the_token_comes_first_and_for_the_connection(says: list[bytes], told: int) -> None:
+    served = TargetServer({"t1": MemoryTarget()}, Security(token="secret"))
+    await served.start(tcp="127.0.0.1:0")
+    reader, writer = await asyncio.open_connection("127.0.0.1", parse(served.addresses[0]).port)
+    writer.write(b"".join(says))
+    async with asyncio.timeout(5):
+        [(number, message)] = list(Deframer().feed(await reader.read(1000)))
+    answer = codec.decode_to_player(message)
+    assert number == CONNECTION
+    assert isinstance(answer, codec.Failed)
+    assert answer.code == told
+    writer.close()
+    await served.stop()
+
+
 async def test_what_is_said_to_a_stream_that_has_ended_is_not_heard(server: TargetServer) -> None:
     """Its refusal may still be under way; a batch behind it must not begin a new stream under the old number."""
     reader, writer = await asyncio.open_connection("127.0.0.1", parse(server.addresses[0]).port)
@@ -208,7 +297,7 @@ async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
     link.send(b"open")
     link.close()
     await asyncio.sleep(0)
-    assert wire.written == [frame(2, b"open") + frame(2, b"")]
+    assert wire.written == [frame(1, b"open") + frame(1, b"")]
 
 
 async def test_nobody_may_send_while_the_connection_is_full() -> None:

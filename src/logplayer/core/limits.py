@@ -16,7 +16,7 @@ class Limits:
     batch_count_max: int = 1024  # Too low: one write per few entries. Too high: one slow commit holds many acks back.
     batch_bytes_max: int = 256 << 10  # 64 to 256 KB is where a gRPC write is cheapest per byte.
     flight_batches_max: int = 16  # Unacked batches. Too low: the stream idles for a round trip.
-    flight_bytes_max: int = 4 << 20  # Unacked bytes. Too high: a frozen target holds this much of our memory.
+    flight_bytes_max: int = 4 << 20  # Unacked bytes; a frozen target costs us as much. Over 8 MiB: also its neighbours.
     idle_entries_max: int = 1000  # An idle target is moved on after this many indexes. Too high: long re-reads.
     idle_ms_max: int = 1000  # ... or after this time. Too low: needless empty batches. Too high: trim waits.
     heartbeat_ms: int = 1000  # A probe goes out when nothing was heard for this long.

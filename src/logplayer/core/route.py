@@ -40,6 +40,19 @@ def _nobody(key: bytes) -> str:
     return ""
 
 
+def _guarded(owner: Owner) -> Owner:
+    """A user's own function, whose failure is told as such: it ends the player, and no entry is passed over."""
+
+    def guarded(key: bytes) -> str:
+        try:
+            return owner(key) or ""
+        except Exception as error:
+            what = f"the function that gives a key its target failed for {key!r}: {type(error).__name__}: {error}"
+            raise ConfigError(f"{what}; it must return a name, or an empty one, for every key") from error
+
+    return guarded
+
+
 class Router:
     """All shard maps that are still needed, each with the index behind which it is in force."""
 
@@ -60,7 +73,7 @@ class Router:
 
     def replace_first(self, owner: Owner) -> None:
         """Use a user's own function in place of the first map, which is the only one that no record carries."""
-        self._maps[0], self._owners[0] = None, owner
+        self._maps[0], self._owners[0] = None, _guarded(owner)
 
     def versions(self) -> list[tuple[int, ShardMap | None]]:
         """(after, map) of each version; None stands for a user's function, which no record can carry."""
@@ -103,6 +116,6 @@ class Router:
             self._owners.append(owner_of(first))
         else:
             self._maps.append(None)
-            self._owners.append(first)
+            self._owners.append(_guarded(first))
         self._after.append(after)
         self._newest = after

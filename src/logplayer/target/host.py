@@ -19,6 +19,8 @@ from logplayer.core.fence import NOBODY, Batch, Position, Refused, check
 from logplayer.errors import Poison, TargetError
 from logplayer.target.protocol import Change, Rejected, Target
 
+_CROWD = 1000
+
 Trace = Callable[[dict[str, object]], None]
 
 
@@ -54,6 +56,7 @@ class Host:
         self._loop: asyncio.AbstractEventLoop
         self._owner: Owner | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[Position]]] = []  # A heap by index.
+        self._crowd = _CROWD  # At so many, those who have given up are sent away.
         self._order = itertools.count()
 
     async def start(self) -> None:
@@ -107,6 +110,10 @@ class Host:
         if self.position.index >= index:
             future.set_result(self.position)
         else:
+            if len(self._waiting) >= self._crowd:
+                self._waiting = [waiting for waiting in self._waiting if not waiting[2].done()]
+                heapq.heapify(self._waiting)
+                self._crowd = max(_CROWD, 2 * len(self._waiting))
             heapq.heappush(self._waiting, (index, next(self._order), future))
         return future
 

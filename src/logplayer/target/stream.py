@@ -27,7 +27,7 @@ READ_AHEAD_BYTES = 8 * 1024 * 1024
 # for this long, or until this much is applied and unacked.
 ACK_SECONDS = 0.001
 ACK_BYTES = 64 * 1024
-# Questions about the position that one tcp:// connection may have unanswered.
+# Questions about the position that one tcp:// stream may have unanswered.
 QUESTIONS_MAX = 100
 
 
@@ -121,11 +121,7 @@ class Stream:
         self.ended = True
         self._batches.clear()
         self._out.clear()
-        self._forget_ack()
-        for question in list(self._questions):
-            question.cancel()
-        if self._host is not None:
-            self._host.release(self)
+        self._forget()
 
     # --- From the host ---
 
@@ -193,7 +189,7 @@ class Stream:
         if host is None:
             self._fail(codec.INVALID, f"no target {ask.target!r} is here")
             return
-        if len(self._questions) >= QUESTIONS_MAX:
+        if len(self._questions) + len(self._out) >= QUESTIONS_MAX:
             self._fail(codec.INVALID, f"more than {QUESTIONS_MAX} questions wait for an answer")
             return
         question = host.reached(ask.at_least)
@@ -283,11 +279,17 @@ class Stream:
 
     def _end(self) -> None:
         self.ended = True
-        self._forget_ack()
         self._batches.clear()
+        self._forget()
+        self._peer.flush()
+
+    def _forget(self) -> None:
+        """Nothing is owed any more, and nobody is waited for."""
+        self._forget_ack()
+        for question in list(self._questions):
+            question.cancel()
         if self._host is not None:
             self._host.release(self)
-        self._peer.flush()
 
 
 def find(hosts: Mapping[str, Host], name: str) -> Host | None:

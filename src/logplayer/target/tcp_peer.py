@@ -22,7 +22,7 @@ _IDLE_SECONDS = 30.0
 # How long a player may take to hear what is wrong with its connection before it is cut.
 _LINGER_SECONDS = 5.0
 # Streams that one connection may have at once.
-STREAMS_MAX = 10_000
+STREAMS_MAX = 1000
 
 
 class TcpPeer(asyncio.Protocol):
@@ -119,43 +119,38 @@ class TcpPeer(asyncio.Protocol):
 
     def _other(self, number: int, message: bytes) -> bool:
         """What is no message of a stream: the token, the begin or the end of a stream, or late. Whether all is well."""
-        if self._first and not self._admit(message):
-            return not self._said_all
+        first, self._first = self._first, False
+        if number == CONNECTION:
+            return self._admit(message, first)
+        if not self._known:
+            return self._fail(codec.UNAUTHENTICATED, "this target wants a token")
         lane = self._lanes.get(number)
         if lane is not None:  # An empty message: the player has cut the stream.
             lane.stream.gone()
             self.over(number)
         elif number > self._newest and message:
             if len(self._lanes) >= STREAMS_MAX:
-                self._fail(codec.INVALID, f"more than {STREAMS_MAX} streams on one connection")
-                return False
+                return self._fail(codec.INVALID, f"more than {STREAMS_MAX} streams on one connection")
             self._newest = number
             self._patience.cancel()
             lane = self._lanes[number] = _Lane(self, number)
             lane.stream = Stream(self._hosts, lane, self._acks)
             lane.stream.received(message)
-        elif number == CONNECTION:
-            self._fail(codec.INVALID, "a message has no stream, and is not the token in the first frame")
-            return False
         return True  # What is left is for a stream that has ended: the player has not yet heard so.
 
-    def _admit(self, message: bytes) -> bool:
-        """Whether the first message is for a stream: not if it was the token, nor if there should have been one."""
-        self._first = False
+    def _admit(self, message: bytes, first: bool) -> bool:
+        """What is for the connection can only be the token, in the first frame. Whether it is so, and right."""
         try:
             auth = codec.decode_to_target(message)
         except LogPlayerError:
             auth = codec.Probe()
-        if not isinstance(auth, codec.Auth):
-            if not self._known:
-                self._fail(codec.UNAUTHENTICATED, "this target wants a token")
-            return self._known
+        if not first or not isinstance(auth, codec.Auth):
+            return self._fail(codec.INVALID, "a message has no stream, and is not the token in the first frame")
         if not self._security.permits(auth.token):
-            self._fail(codec.UNAUTHENTICATED, "the token is wrong")
-            return False
+            return self._fail(codec.UNAUTHENTICATED, "the token is wrong")
         self._known = True
         self._deframer.limit = codec.MESSAGE_BYTES_MAX
-        return False
+        return True
 
     def _wait_for_a_stream(self) -> None:
         self._patience = self._loop.call_later(_IDLE_SECONDS, self.cut)
@@ -165,20 +160,21 @@ class TcpPeer(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(b"".join(out))
 
-    def _fail(self, code: int, detail: str) -> None:
-        """Say what is wrong with the connection, and let the player close.
+    def _fail(self, code: int, detail: str) -> bool:
+        """Say what is wrong with the connection, and let the player close. Returns that it is not well.
 
         Closing first could destroy the last message: what the player still sends would meet a closed socket, and
         the reset that answers it drops what the player has not read.
         """
         if self._said_all:
-            return
+            return False
         self._said_all = True
         self._drop_lanes()
         self.say(CONNECTION, codec.encode_failed(code, detail))
         self._transport.resume_reading()
         self._patience.cancel()
         self._loop.call_later(_LINGER_SECONDS, self.cut)
+        return False
 
     def _drop_lanes(self) -> None:
         lanes, self._lanes = self._lanes, {}

@@ -235,13 +235,18 @@ def encode_ack(position: Position) -> bytes:
 def encode_refused(refused: Refused) -> bytes:
     """A ``ToPlayer`` that says no; the last message of its stream."""
     reason: Any = refused.reason.value  # The generated types want their own enum; the runtime takes its number.
-    message = pb.Refused(reason=reason, detail=refused.detail, index=refused.index, epoch=refused.epoch)
+    message = pb.Refused(reason=reason, detail=_text(refused.detail), index=refused.index, epoch=refused.epoch)
     return pb.ToPlayer(refused=message).SerializeToString()
 
 
 def encode_failed(code: Any, detail: str) -> bytes:
     """A ``ToPlayer`` that ends a tcp:// stream as a status ends a gRPC stream."""
-    return pb.ToPlayer(failed=pb.Failed(code=code, detail=detail)).SerializeToString()
+    return pb.ToPlayer(failed=pb.Failed(code=code, detail=_text(detail))).SerializeToString()
+
+
+def _text(detail: str) -> str:
+    """What protobuf can carry of it: a store's own words may hold halves of characters."""
+    return detail.encode("utf-8", "replace").decode()
 
 
 def decode_to_player(data: bytes) -> ToPlayer:

@@ -111,13 +111,14 @@ def route_transaction(payload: bytes, owner: Callable[[bytes], str]) -> dict[str
     start, end = 0, len(payload)
     while start < end:
         shape = usual_shape(payload[start : start + _HEAD_BYTES])
-        target = None
+        usual = False
         if shape is not None:
             key, key_end, value, length, between = shape
             stop = start + length
-            if payload[start + key_end : start + value] == between and stop <= end:
-                target = owner(payload[start + key : start + key_end])
-        if target is None:
+            usual = payload[start + key_end : start + value] == between and stop <= end
+        if usual:
+            target = owner(payload[start + key : start + key_end])
+        else:
             body, stop = _field(payload, start)
             mutation = _mutation(payload, start, body, stop)
             target = mutation.target or owner(mutation.key)

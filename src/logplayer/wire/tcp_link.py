@@ -73,7 +73,8 @@ class TcpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._deframer = Deframer()
         self._transport: asyncio.Transport
-        self._links: dict[int, TcpLink] = {}
+        self._links: dict[int, TcpLink] = {}  # By number, which a link has once it has sent.
+        self._silent: set[TcpLink] = set()  # Those that have not.
         self._numbers = count(1)
         self._open = True
         self._retired = False
@@ -89,8 +90,8 @@ class TcpConnection(asyncio.Protocol):
 
     def link(self, listener: Listener) -> TcpLink:
         """A new stream to the peer."""
-        number = next(self._numbers)
-        self._links[number] = link = TcpLink(self, number, listener)
+        link = TcpLink(self, listener)
+        self._silent.add(link)
         if not self._open:  # It broke between the handshake and now.
             self._loop.call_soon(link.end, TargetError(f"the connection to {self.address} broke"))
         return link
@@ -101,10 +102,17 @@ class TcpConnection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """Nobody wants it any more, unless there are links."""
-        if not self._links:
+        if not self._links and not self._silent:
             self._end(None)
 
     # --- For its links ---
+
+    def number(self, link: TcpLink) -> int:
+        """For a link's first message: numbers rise in the order in which streams begin."""
+        number = next(self._numbers)
+        self._silent.discard(link)
+        self._links[number] = link
+        return number
 
     def begin(self) -> None:
         """The first link has something to send in this turn."""
@@ -120,13 +128,15 @@ class TcpConnection(asyncio.Protocol):
 
     def leave(self, link: TcpLink, *, cut: bool) -> None:
         """A link has ended; with ``cut``, by this side."""
-        if self._links.pop(link.number, None) is None or not self._open:
+        if not self._open:
             return
+        self._silent.discard(link)
+        self._links.pop(link.number, None)
         if cut:
             self._retired = True
-        if not self._links:
+        if not self._links and not self._silent:
             self._end(None)
-        elif cut:
+        elif cut and link.number:
             self.out.append(frame_head(link.number, b""))  # Behind what the link has sent.
             if not self.turning:
                 self.begin()
@@ -183,8 +193,10 @@ class TcpConnection(asyncio.Protocol):
         if not self._open:
             return
         self._open = False
-        links, self._links = self._links, {}
-        for link in links.values():
+        links = [*self._links.values(), *self._silent]
+        self._links.clear()
+        self._silent.clear()
+        for link in links:
             link.end(error)
         self.out.clear()
         self._transport.abort()
@@ -195,8 +207,8 @@ class TcpLink:
 
     __slots__ = ("_connection", "_listener", "_open", "_sending", "number")
 
-    def __init__(self, connection: TcpConnection, number: int, listener: Listener) -> None:
-        self.number = number
+    def __init__(self, connection: TcpConnection, listener: Listener) -> None:
+        self.number = 0
         self._connection = connection
         self._listener = listener
         self._open = True
@@ -211,6 +223,8 @@ class TcpLink:
             raise broken("OneWriter", address=str(self._connection.address), stream=self.number)
         self._sending = True
         connection = self._connection
+        if not self.number:
+            self.number = connection.number(self)
         connection.sent.append(self)
         connection.out += (frame_head(self.number, data), data)
         if not connection.turning:
@@ -226,9 +240,9 @@ class TcpLink:
         if first == codec.FAILED:
             self._close(codec.failure(str(self._connection.address), message), cut=False)
             return
-        self._listener.received(message)
         if first == codec.REFUSED:
-            self._close(None, cut=False)
+            self._close(None, cut=False)  # Before it is heard: to close the link then is not to cut it.
+        self._listener.received(message)
 
     def writable(self) -> None:
         if self._open and self._sending:
