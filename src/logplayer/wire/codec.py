@@ -120,13 +120,15 @@ def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
     pieces = [b"", head]
     for message in messages:
         payload = message.payload
-        size = len(payload)
-        inner = b"\x08" + varint(message.index) + b"\x12" + varint(size)
-        tail = _QUARANTINED if message.quarantine else b""
-        size += len(inner) + len(tail)
-        outer = _DELIVERIES + varint(size) + inner
-        length += len(outer) - len(inner) + size
-        pieces += (outer, payload, tail) if tail else (outer, payload)
+        index, size = varint(message.index), varint(len(payload))
+        inner = 2 + len(index) + len(size) + len(payload)
+        if message.quarantine:
+            inner += len(_QUARANTINED)
+        outer = varint(inner)
+        length += 1 + len(outer) + inner
+        pieces += (_DELIVERIES, outer, b"\x08", index, b"\x12", size, payload)
+        if message.quarantine:
+            pieces.append(_QUARANTINED)
     pieces[0] = _BATCH + varint(length)
     return b"".join(pieces)
 
