@@ -84,12 +84,13 @@ def test_several_targets_in_one_process(tmp_path: Path, path: str) -> None:
     served = Serving(*where, "--id", "t1", "--id", "t2")
     assert "target t1 listens at tcp://" in served.said
     [address] = served.addresses
+    assert served.process.stdout is not None
+    assert f"target t2 listens at {address}, index 0" in served.process.stdout.readline()
     for name, index in (("t1", 3), ("t2", 0)):
         told = json.loads(logplayer("target", "position", address, "--id", name, "--json").stdout)
         assert told["index"] == index
     code, out, err = served.end()
     assert (code, err) == (0, "")
-    assert "target t2 listens at" in out
     assert "target t1 stopped at index 3" in out
     assert "target t2 stopped at index 0" in out
     assert sorted(file.name for file in tmp_path.glob("*.db")) == ["t1.db", "t2.db"]

@@ -236,7 +236,12 @@ class TargetQueue:
 
     def _take_messages(self, room: int) -> tuple[list[Message], int]:
         queue, limits = self.messages, self.limits
-        taken: list[Message] = []
+        if self.bytes <= room and self.bytes <= limits.batch_bytes_max and len(queue) <= limits.batch_count_max:
+            taken, bytes_ = list(queue), self.bytes
+            queue.clear()
+            self.bytes = 0
+            return taken, bytes_
+        taken = []
         bytes_ = 0
         while queue and len(taken) < limits.batch_count_max:
             more = len(queue[0].payload)

@@ -74,7 +74,7 @@ class Change:
             rows: list[Row] = []
             for message in self.batch.messages if self.batch else ():
                 if not message.quarantine:
-                    rows += decode_rows(message)
+                    _decode_rows(message, rows)
             self._rows = rows  # Only now: who asks again after a Poison gets it again.
         return self._rows
 
@@ -101,11 +101,18 @@ class Change:
 
 def decode_rows(message: Message) -> list[Row]:
     """The rows of one entry, or Poison if its payload is not a transaction."""
+    rows: list[Row] = []
+    _decode_rows(message, rows)
+    return rows
+
+
+def _decode_rows(message: Message, rows: list[Row]) -> None:
     index = message.index
     try:
-        return [_new_tuple(Row, (index, key, value)) for key, value in decode_transaction(message.payload)]
+        for key, value in decode_transaction(message.payload):
+            rows.append(_new_tuple(Row, (index, key, value)))
     except Malformed as error:
-        raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
+        raise Poison(f"entry {index} cannot be understood: {error}", index) from None
 
 
 @runtime_checkable
