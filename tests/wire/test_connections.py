@@ -288,6 +288,19 @@ async def test_what_is_sent_in_one_turn_leaves_with_one_write_and_at_once_if_tol
     assert [diary.heard for diary in diaries] == [["writable"]] * 3
 
 
+async def test_what_the_only_link_of_a_connection_sends_leaves_at_once() -> None:
+    begun: list[TcpConnection] = []
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun.append), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    diary = Diary()
+    connection.link(diary).send(b"a")
+    assert wire.written == [frame(1, b"a")]
+    assert (begun, diary.heard) == ([], [])
+    await asyncio.sleep(0)
+    assert diary.heard == ["writable"]
+    assert wire.written == [frame(1, b"a")]
+
+
 async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
     """Otherwise its first message would begin a stream at the target that nobody ends."""
     connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None), Wire()

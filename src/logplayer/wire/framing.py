@@ -12,7 +12,6 @@ from logplayer.wire.codec import MESSAGE_BYTES_MAX
 _HEAD = Struct(">II")
 HEAD_BYTES = _HEAD.size
 CONNECTION = 0  # The number of what concerns the connection and none of its streams.
-STREAMS_MAX = (1 << 32) - 1
 _pack, _unpack = _HEAD.pack, _HEAD.unpack_from
 
 

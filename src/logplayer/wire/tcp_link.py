@@ -1,7 +1,7 @@
 """Links over TCP: frames on an asyncio protocol, with TLS by ``ssl``. The links to one address may share a connection.
 
-What the links of a connection send within one turn of the event loop leaves together: the first message at once, so
-that the peer can begin, and the others with one write behind it.
+What the links of a connection send within one turn of the event loop leaves with one write: at the end of the turn, or
+when whoever uses them says that nothing more comes.
 """
 
 from __future__ import annotations
@@ -115,10 +115,13 @@ class TcpConnection(asyncio.Protocol):
         return number
 
     def begin(self) -> None:
-        """The first link has something to send in this turn."""
+        """The first link has something to send in this turn. If there are no others, nothing will join it."""
         self.turning = True
-        self._begun(self)
         self._loop.call_soon(self._turn)
+        if len(self._links) + len(self._silent) == 1:
+            self.flush()
+        else:
+            self._begun(self)
 
     def flush(self) -> None:
         """Send what waits for the end of the turn."""
