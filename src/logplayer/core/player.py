@@ -140,7 +140,7 @@ class Player(Sessions):
         demoted: list[str] = []
         passed: list[effect.SendBatch] = []
         queues, quarantined = self.queues, self.control.quarantined
-        for name, payload in (entry.parts or self.control.router.split(entry)).items():
+        for name, payload in self.control.router.split(entry).items():
             queue = queues.get(name)
             if queue is None:
                 self._count_homeless(name, index)
