@@ -89,6 +89,9 @@ def test_several_targets_in_one_process(tmp_path: Path, path: str) -> None:
     for name, index in (("t1", 3), ("t2", 0)):
         told = json.loads(logplayer("target", "position", address, "--id", name, "--json").stdout)
         assert told["index"] == index
+    which = logplayer("target", "position", address)
+    assert which.returncode == 1
+    assert "several targets are here, so say which: there is 't1', 't2'" in which.stderr
     code, out, err = served.end()
     assert (code, err) == (0, "")
     assert "target t1 stopped at index 3" in out

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from logplayer.errors import UserError
 from logplayer.target.ack_round import AckRound
 from logplayer.target.host import Host
-from logplayer.target.stream import ACK_SECONDS, Stream, find
+from logplayer.target.stream import ACK_SECONDS, Stream, absent, find
 from logplayer.wire import codec
 from logplayer.wire.address import Address
 from logplayer.wire.grpc_credentials import server_credentials
@@ -112,7 +112,7 @@ class GrpcServer:
     async def _find(self, name: str, context: Any) -> Host:
         host = find(self._hosts, name)
         if host is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no target {name!r} is here")
+            await context.abort(grpc.StatusCode.NOT_FOUND, absent(self._hosts, name))
             raise AssertionError  # abort() never returns.
         return host
 

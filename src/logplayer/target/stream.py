@@ -187,7 +187,7 @@ class Stream:
     def _ask(self, ask: codec.AskPosition) -> None:
         host = find(self._hosts, ask.target)
         if host is None:
-            self._fail(codec.INVALID, f"no target {ask.target!r} is here")
+            self._fail(codec.INVALID, absent(self._hosts, ask.target))
             return
         if len(self._questions) + len(self._out) >= QUESTIONS_MAX:
             self._fail(codec.INVALID, f"more than {QUESTIONS_MAX} questions wait for an answer")
@@ -297,3 +297,9 @@ def find(hosts: Mapping[str, Host], name: str) -> Host | None:
     if not name and len(hosts) == 1:
         return next(iter(hosts.values()))
     return hosts.get(name)
+
+
+def absent(hosts: Mapping[str, Host], name: str) -> str:
+    """What to tell who asks for a target that :func:`find` does not find."""
+    what = f"no target {name!r} is here" if name else "several targets are here, so say which"
+    return f"{what}: there is {', '.join(map(repr, hosts))}"
