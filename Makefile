@@ -12,7 +12,7 @@ help:  ## Show the targets.
 
 setup: $(STAMP)  ## Make .venv with every locked dependency and the package itself.
 
-$(STAMP): requirements.lock pyproject.toml tools/setup
+$(STAMP): requirements.lock pyproject.toml setup.py src/logplayer/wire/hot.py tools/setup tools/compiler
 	PYTHON="$(PYTHON)" VENV="$(VENV)" tools/setup
 	@touch $@
 
@@ -60,4 +60,4 @@ lock: setup  ## Write requirements.lock from what is installed in .venv.
 	tools/lock
 
 clean:  ## Remove what the targets made.
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site
+	rm -rf src/logplayer/wire/*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site

@@ -114,8 +114,8 @@ def test_the_nats_configuration() -> None:
 def test_the_container_file() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(re.findall(r"dist/(\S+\.whl)", text)) == {f"logplayer-{__version__}-py3-none-any.whl"}
-    for extras in re.findall(r"\.whl\[([\w,-]+)\]", text):
+    assert set(re.findall(r"dist/(\S+)", text)) == {f"logplayer-{__version__}.tar.gz"}
+    for extras in re.findall(r"\.tar\.gz\[([\w,-]+)\]", text):
         assert set(extras.split(",")) <= set(project["optional-dependencies"])
     [spark] = re.findall(r"FROM apache/spark:([\d.]+)", text)
     assert f"pyspark=={spark}" in project["optional-dependencies"]["spark"]

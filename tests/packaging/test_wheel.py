@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from logplayer import __version__
+from servers import missing
 
 ROOT = Path(__file__).parents[2]
 INSIDE = [
@@ -31,18 +33,33 @@ INSIDE = [
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``make wheel`` makes, from a copy: a build writes into the tree, where others may build at the same time."""
     folder, tree = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("tree")
-    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__", "*.so"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(tree)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build(tree, folder)
     return folder
+
+
+def build(tree: Path, folder: Path, *options: str, **environment: str) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(folder), str(tree)]
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    return built / f"logplayer-{__version__}-py3-none-any.whl"
+    [found] = built.glob(f"logplayer-{__version__}-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist's tree."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built / f"logplayer-{__version__}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"logplayer-{__version__}"
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +94,38 @@ def test_everything_is_inside(wheel: Path) -> None:
         assert f"Provides-Extra: {extra}" in text
 
 
-def test_the_sdist_can_be_built_again(built: Path) -> None:
-    with tarfile.open(built / f"logplayer-{__version__}.tar.gz") as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "src/logplayer/py.typed"} <= names
+def compiled_parts(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if name.endswith(".so")]
+
+
+def test_the_hot_path_is_compiled(wheel: Path, empty: Path) -> None:
+    if not compiled_parts(wheel):
+        missing("the wheel has no compiled part: there is no C compiler here, or no headers of Python")
+    assert "none-any" not in wheel.name
+    where = run(empty, "python", "-c", "from logplayer.wire import hot; print(hot.__file__)")
+    assert where.stdout.startswith(str(empty))
+    assert where.stdout.endswith(".so\n")
+
+
+def test_a_wheel_for_any_python_and_any_machine(unpacked: Path, tmp_path: Path) -> None:
+    build(unpacked, tmp_path, "--wheel", LOGPLAYER_PURE="1")
+    [wheel] = tmp_path.glob("*.whl")
+    assert wheel.name == f"logplayer-{__version__}-py3-none-any.whl"
+    assert compiled_parts(wheel) == []
+
+
+def test_a_compiler_that_fails_costs_only_the_speed(unpacked: Path, tmp_path: Path) -> None:
+    build(unpacked, tmp_path, "--wheel", CC="false")
+    [wheel] = tmp_path.glob("*.whl")
+    assert compiled_parts(wheel) == []
+    with zipfile.ZipFile(wheel) as archive:
+        assert "logplayer/wire/hot.py" in archive.namelist()
+
+
+def test_the_sdist_can_be_built_again(unpacked: Path) -> None:
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src/logplayer/py.typed"):
+        assert (unpacked / name).exists()
 
 
 def test_the_command_works_in_an_empty_environment(empty: Path) -> None:

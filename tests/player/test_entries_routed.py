@@ -91,3 +91,9 @@ def test_a_function_of_the_user_that_gives_nothing_gives_no_owner() -> None:
     router = Router(lambda key: calls.append(key))  # type: ignore[arg-type, func-returns-value]
     [entry] = route_entries([data(1)], router, nobody)
     assert (entry.parts, router.ownerless, len(calls)) == ({}, 4, 4)
+
+
+def test_a_function_of_the_user_that_gives_no_name_is_told_what_it_gave() -> None:
+    router = Router(lambda key: 7)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigError, match="it returned 7; it must return a name"):
+        route_entries([data(1)], router, nobody)

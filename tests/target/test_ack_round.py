@@ -35,3 +35,40 @@ def test_everybody_who_joined_acks_once_in_a_round_and_again_in_the_next() -> No
         assert (one.acks, two.acks, idle.acks) == (1, 2, 0)
 
     asyncio.run(run())
+
+
+def test_while_it_is_held_no_round_begins_and_then_one_for_all() -> None:
+    async def run() -> None:
+        acks = AckRound(0.0)
+        one, two = Counted(), Counted()
+        acks.hold()
+        acks.join(one)
+        await asyncio.sleep(0.02)
+        assert one.acks == 0
+        acks.join(two)
+        acks.release()
+        await one.until_acked()
+        await two.until_acked()
+        acks.hold()
+        acks.release()  # Nobody has joined.
+        acks.join(two)
+        await two.until_acked()
+        assert (one.acks, two.acks) == (1, 2)
+
+    asyncio.run(run())
+
+
+def test_who_joins_a_round_that_has_begun_is_in_it_although_it_is_held_meanwhile() -> None:
+    async def run() -> None:
+        acks = AckRound(0.01)
+        one, two = Counted(), Counted()
+        acks.join(one)
+        acks.hold()
+        acks.join(two)
+        acks.release()
+        await one.until_acked()
+        await two.until_acked()
+        await asyncio.sleep(0.03)
+        assert (one.acks, two.acks) == (1, 1)
+
+    asyncio.run(run())

@@ -269,9 +269,18 @@ class Wire:
         return lambda *args, **more: None
 
 
-async def test_what_is_sent_in_one_turn_leaves_with_one_write_and_at_once_if_told_to() -> None:
+def leave_it(connection: TcpConnection) -> bool:
+    return False
+
+
+async def test_what_is_sent_in_one_turn_leaves_with_one_write_at_its_end_or_when_told() -> None:
     begun: list[TcpConnection] = []
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun.append), Wire()
+
+    def tells(connection: TcpConnection) -> bool:
+        begun.append(connection)
+        return len(begun) == 1  # The first time it will tell, then no more.
+
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), tells), Wire()
     connection.connection_made(wire)  # type: ignore[arg-type]
     diaries = [Diary(), Diary(), Diary()]
     links = [connection.link(diary) for diary in diaries]
@@ -279,23 +288,29 @@ async def test_what_is_sent_in_one_turn_leaves_with_one_write_and_at_once_if_tol
     links[1].send(b"b")
     assert wire.written == []
     assert begun == [connection]
-    connection.flush()
+    await asyncio.sleep(0)
+    assert wire.written == [], "it waits until it is told"
+    connection.end_turn()
     assert wire.written == [frame(1, b"a") + frame(2, b"b")]
     links[2].send(b"c")
     assert [diary.heard for diary in diaries] == [[], [], []]
     await asyncio.sleep(0)
     assert wire.written[1:] == [frame(3, b"c")]
     assert [diary.heard for diary in diaries] == [["writable"]] * 3
+    links[0].send(b"d")
+    assert begun == [connection] * 2
+    assert wire.written[2:] == []
+    await asyncio.sleep(0)
+    assert wire.written[2:] == [frame(1, b"d")]
 
 
 async def test_what_the_only_link_of_a_connection_sends_leaves_at_once() -> None:
-    begun: list[TcpConnection] = []
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun.append), Wire()
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
     connection.connection_made(wire)  # type: ignore[arg-type]
     diary = Diary()
     connection.link(diary).send(b"a")
     assert wire.written == [frame(1, b"a")]
-    assert (begun, diary.heard) == ([], [])
+    assert diary.heard == []
     await asyncio.sleep(0)
     assert diary.heard == ["writable"]
     assert wire.written == [frame(1, b"a")]
@@ -303,7 +318,7 @@ async def test_what_the_only_link_of_a_connection_sends_leaves_at_once() -> None
 
 async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
     """Otherwise its first message would begin a stream at the target that nobody ends."""
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None), Wire()
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
     connection.connection_made(wire)  # type: ignore[arg-type]
     connection.link(Diary())
     link = connection.link(Diary())
@@ -314,7 +329,7 @@ async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
 
 
 async def test_nobody_may_send_while_the_connection_is_full() -> None:
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None), Wire()
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
     connection.connection_made(wire)  # type: ignore[arg-type]
     diaries = [Diary(), Diary()]
     links = [connection.link(diary) for diary in diaries]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from wire_damage import Changes, damage, damaged
+from plain_hot import plain
+from wire_damage import Changes, damage, damaged, transactions
 
 from logplayer.errors import Malformed
 from logplayer.wire import entries
@@ -16,15 +16,7 @@ from logplayer.wire.entries import (
     encode_mutation,
     route_transaction,
     split_transaction,
-    usual_shape,
 )
-
-# Around where a length takes a second and a third byte.
-LENGTHS = st.integers(0, 8) | st.integers(110, 140) | st.integers(16_370, 16_390)
-keys = st.builds(lambda length, fill: bytes((fill,)) * length, LENGTHS, st.integers(0, 255))
-puts = st.builds(encode_mutation, keys, keys)
-mutations = puts | st.builds(encode_mutation, keys, st.none() | keys, st.sampled_from(["", "t1"]))
-transactions = st.lists(mutations, max_size=4).map(lambda some: b"".join(mutation.encoded for mutation in some))
 
 
 def found(read: Callable[[bytes], object], payload: bytes) -> object:
@@ -36,7 +28,8 @@ def found(read: Callable[[bytes], object], payload: bytes) -> object:
 
 def by_the_generated_code(read: Callable[[bytes], object], payload: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries, "usual_shape", lambda _: None)
+        for reader in ("read_mutations", "read_parts", "read_changes"):
+            patch.setattr(entries.hot, reader, lambda *_: None)
         return found(read, payload)
 
 
@@ -57,35 +50,34 @@ def owner(key: bytes) -> str:
     return ("", "t0", "t1", "t2")[len(key) % 4]
 
 
-def one_after_the_other(payload: bytes) -> dict[str, list[bytes]]:
-    routed: dict[str, list[bytes]] = {}
+def routed(payload: bytes) -> object:
+    parts, ownerless = route_transaction(payload, owner)
+    return list(parts.items()), ownerless
+
+
+def one_after_the_other(payload: bytes) -> object:
+    pieces: dict[str, bytes] = {}
     for key, encoded, explicit in split_transaction(payload):
-        routed.setdefault(explicit or owner(key), []).append(encoded)
-    return routed
-
-
-@given(transactions)
-def test_to_split_and_route_at_once_gives_the_same(payload: bytes) -> None:
-    routed = route_transaction(payload, owner)
-    assert list(routed.items()) == list(one_after_the_other(payload).items())
+        name = explicit or owner(key)
+        pieces[name] = pieces.get(name, b"") + encoded
+    ownerless = sum(not (m.target or owner(m.key)) for m in split_transaction(payload))
+    return [(name, part) for name, part in pieces.items() if name], ownerless
 
 
 @given(transactions, damage)
-def test_to_split_and_route_damaged_bytes_at_once_gives_the_same(payload: bytes, changes: Changes) -> None:
+def test_to_split_and_route_at_once_gives_the_same(payload: bytes, changes: Changes) -> None:
+    for data in (payload, damaged(payload, changes)):
+        assert found(routed, data) == found(one_after_the_other, data)
+        assert found(routed, data) == by_the_generated_code(routed, data)
+
+
+@given(transactions, damage)
+def test_the_same_without_a_compiler(payload: bytes, changes: Changes) -> None:
     data = damaged(payload, changes)
-    assert found(lambda data: route_transaction(data, owner), data) == found(one_after_the_other, data)
-
-
-@pytest.mark.parametrize("key", [1, 127])
-@pytest.mark.parametrize("value", [1, 127, 128, 1000, 16_000])
-def test_the_usual_mutation_has_a_shape(key: int, value: int) -> None:
-    encoded = encode_mutation(b"k" * key, b"v" * value).encoded
-    shape = usual_shape(encoded[:5])
-    assert shape is not None
-    assert shape.length == len(encoded)
-    assert encoded[shape.key : shape.key_end] == b"k" * key
-    assert encoded[shape.key_end : shape.value] == shape.between
-    assert encoded[shape.value :] == b"v" * value
+    expected = [found(read, data) for read in (decode_transaction, split_transaction, routed)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries, "hot", plain)
+        assert [found(read, data) for read in (decode_transaction, split_transaction, routed)] == expected
 
 
 def test_a_cut_transaction_is_not_read_past_its_end() -> None:

@@ -1,8 +1,17 @@
-"""Changes of encoded bytes, near their beginning, where the tags and lengths are."""
+"""Transactions, and changes of encoded bytes near their beginning, where the tags and lengths are."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
+
+from logplayer.wire.entries import encode_mutation
+
+# Around where a length takes a second and a third byte.
+LENGTHS = st.integers(0, 8) | st.integers(110, 140) | st.integers(16_370, 16_390)
+keys = st.builds(lambda length, fill: bytes((fill,)) * length, LENGTHS, st.integers(0, 255))
+puts = st.builds(encode_mutation, keys, keys)
+mutations = puts | st.builds(encode_mutation, keys, st.none() | keys, st.sampled_from(["", "t1"]))
+transactions = st.lists(mutations, max_size=4).map(lambda some: b"".join(mutation.encoded for mutation in some))
 
 Changes = list[tuple[int, int, int]]
 damage = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from logplayer.errors import UserError
+from logplayer.wire import hot
 
 PACKAGES = (
     "logplayer",
@@ -47,6 +48,7 @@ def versions() -> dict[str, str]:
         from logplayer.java import find_java
 
         found["java"] = find_java().version
+    found["hot path"] = "as it is" if str(hot.__file__).endswith(".py") else "compiled"
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
     )

@@ -7,11 +7,11 @@ that is far behind routes an old entry exactly as the main stream did.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from zlib import crc32
 
-from logplayer.core.entry import Entry, ExplicitMap, HashMap, RangeMap, ShardMap
+from logplayer.core.entry import Entry, ExplicitMap, HashMap, Mutation, RangeMap, ShardMap
 from logplayer.errors import ConfigError
 
 Owner = Callable[[bytes], str]  # key -> target; "" means that the key has no owner. It must be a pure function.
@@ -45,12 +45,28 @@ def _guarded(owner: Owner) -> Owner:
 
     def guarded(key: bytes) -> str:
         try:
-            return owner(key) or ""
+            name = owner(key) or ""
+            if not isinstance(name, str):
+                raise TypeError(f"it returned {name!r}")
+            return name
         except Exception as error:
             what = f"the function that gives a key its target failed for {key!r}: {type(error).__name__}: {error}"
             raise ConfigError(f"{what}; it must return a name, or an empty one, for every key") from error
 
     return guarded
+
+
+def join_parts(mutations: Iterable[Mutation], owner: Owner) -> tuple[dict[str, bytes], int]:
+    """The payload for each target of these mutations, in the order in which they name them, and how many have none."""
+    pieces: dict[str, list[bytes]] = {}
+    for key, encoded, explicit in mutations:
+        target = explicit or owner(key)
+        if target in pieces:
+            pieces[target].append(encoded)
+        else:
+            pieces[target] = [encoded]
+    ownerless = len(pieces.pop("", ()))
+    return {name: some[0] if len(some) == 1 else b"".join(some) for name, some in pieces.items()}, ownerless
 
 
 class Router:
@@ -83,22 +99,9 @@ class Router:
         """The payload for each target of the entry, in the order in which the entry names them."""
         if entry.parts is not None:
             return entry.parts
-        owner = self.owner_at(entry.index)
-        pieces: dict[str, list[bytes]] = {}
-        for key, encoded, explicit in entry.mutations:
-            target = explicit or owner(key)
-            if target in pieces:
-                pieces[target].append(encoded)
-            else:
-                pieces[target] = [encoded]
-        entry.parts = parts = self.join(pieces)
-        return parts
-
-    def join(self, pieces: dict[str, list[bytes]]) -> dict[str, bytes]:
-        """The payload for each target, of the encoded mutations for each. Those for "" go nowhere and are counted."""
-        if "" in pieces:
-            self.ownerless += len(pieces.pop(""))
-        return {name: p[0] if len(p) == 1 else b"".join(p) for name, p in pieces.items()}
+        entry.parts, ownerless = join_parts(entry.mutations, self.owner_at(entry.index))
+        self.ownerless += ownerless
+        return entry.parts
 
     def part(self, entry: Entry, target: str) -> bytes | None:
         """The payload for one target, or None if the entry is not for it."""

@@ -43,9 +43,10 @@ def route_entries(records: Sequence[Record], router: Router, report: Report) -> 
             router.ownerless = ownerless  # The core will count them.
             return decode_entries(records, report)
         try:
-            pieces = route_transaction(payload, router.owner_at(index))
+            parts, nobodys = route_transaction(payload, router.owner_at(index))
         except Malformed as error:
             report(index, str(error))
-            pieces = {}
-        entries.append(Entry(index, (), None, router.join(pieces)))
+            parts, nobodys = {}, 0
+        router.ownerless += nobodys
+        entries.append(Entry(index, (), None, parts))
     return entries

@@ -19,6 +19,7 @@ from logplayer.core.fence import NOBODY, Batch, Position, Refused, check
 from logplayer.errors import Poison, TargetError
 from logplayer.target.protocol import Change, Rejected, Target
 
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
 _CROWD = 1000  # So many may have given up waiting before anybody looks.
 
 Trace = Callable[[dict[str, object]], None]
@@ -89,7 +90,14 @@ class Host:
 
     def apply(self, session: Session, batch: Batch, then: Then) -> None:
         """Ask the store to apply a batch."""
-        self._submit(then, self._apply, session, batch)
+        if self._inline:  # The same with fewer calls.
+            try:
+                outcome = self._apply(session, batch)
+            except Exception as error:  # noqa: BLE001 - as in _outcome.
+                outcome = Outcome(error=error)
+            self._finished(outcome, then)
+        else:
+            self._submit(then, self._apply, session, batch)
 
     def release(self, owner: Owner) -> None:
         """The stream is gone; its session stays the stored one until another opens."""
@@ -130,7 +138,7 @@ class Host:
             return self._apply_before(session, batch, poison)
         if self._trace is not None:
             self._note("apply", session, index=position.index)
-        return Outcome(position)
+        return _new_tuple(Outcome, (position, None, None))
 
     def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
         """Apply what precedes a poisoned entry, and refuse the rest.

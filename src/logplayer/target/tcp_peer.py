@@ -59,6 +59,7 @@ class TcpPeer(asyncio.Protocol):
         if self._said_all:
             return  # What was under way when the connection failed; see _fail.
         lanes = self._lanes
+        self._acks.hold()
         try:
             for number, message in self._deframer.feed(data):
                 lane = lanes.get(number)
@@ -68,6 +69,8 @@ class TcpPeer(asyncio.Protocol):
                     return
         except Malformed as error:
             self._fail(codec.INVALID, str(error))
+        finally:
+            self._acks.release()
 
     def pause_writing(self) -> None:
         self.clogged = True

@@ -1,7 +1,6 @@
 """Between the bytes of ``target.proto`` and ``entry.proto`` and the core's values.
 
-The hot path joins bytes: a batch is its head and its deliveries, one behind the other, which is what protobuf makes of
-a repeated field. Reading the usual form of batches and acks by hand is cheaper too. Everything else goes through the
+Batches are in ``hot``, and acks are read and written by hand, which is cheaper. Everything else goes through the
 generated code.
 
 Every function here that reads bytes raises :class:`logplayer.errors.Malformed` for bytes that it cannot understand.
@@ -9,8 +8,6 @@ Every function here that reads bytes raises :class:`logplayer.errors.Malformed` 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -25,9 +22,11 @@ from logplayer.wire.entries import decode_control as decode_control
 from logplayer.wire.entries import decode_transaction as decode_transaction
 from logplayer.wire.entries import encode_control as encode_control
 from logplayer.wire.entries import encode_mutation as encode_mutation
-from logplayer.wire.entries import read_varint
 from logplayer.wire.entries import split_transaction as split_transaction
-from logplayer.wire.entries import varint as varint
+from logplayer.wire.hot import encode_batch as encode_batch
+from logplayer.wire.hot import read_batch as read_batch
+from logplayer.wire.hot import read_varint
+from logplayer.wire.hot import varint as varint
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
 
 # The most that one message may hold, on both transports and both sides.
@@ -85,89 +84,15 @@ INTERNAL, UNAUTHENTICATED, INVALID = 0, 1, 2  # Failed.code
 ToTarget = Open | Batch | Probe | Auth | AskPosition
 ToPlayer = Opened | Ack | Refused | Position | Failed
 
-# --- The hot path: joined bytes. --------------------------------------------------------------------------
+# --- Acks, and the first bytes of what ends a stream. -----------------------------------------------------
 
-_DELIVERIES = b"\x1a"  # Batch.deliveries: field 3, length-delimited
-_BATCH_TAG = 0x12  # ToTarget.batch: field 2, length-delimited
-_BATCH = bytes((_BATCH_TAG,))
 # The first byte of a ToPlayer message that is the last of its stream: ToPlayer.refused and ToPlayer.failed.
 REFUSED, FAILED = b"\x1a", b"\x2a"
-_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
-_QUARANTINED = b"\x18\x01"  # Delivery.quarantine: field 3, true
 _DIGEST_BYTES = 16
 _ACK_DIGEST = bytes((0x12, _DIGEST_BYTES))  # Ack.digest: field 2, of 16 bytes
 # What stands before an index of n bytes: ToPlayer.ack (field 2, length-delimited), the length, Ack.index (field 1).
 _ACK_REST = 3 + len(_ACK_DIGEST) + _DIGEST_BYTES  # All bytes of an ack but the index.
 _ACK = tuple(bytes((0x12, 1 + n + len(_ACK_DIGEST) + _DIGEST_BYTES, 0x08)) for n in range(11))
-
-
-@functools.lru_cache(64)
-def _lone(to: int, index: int, size: int) -> bytes:
-    """What stands between ``prev`` and the only payload of a batch: the same for all targets that get as much of it."""
-    inner = b"\x08" + varint(index) + b"\x12" + varint(size)
-    return b"\x10" + varint(to) + _DELIVERIES + varint(len(inner) + size) + inner
-
-
-def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
-    """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
-    head = b"\x08" + varint(prev)
-    if len(messages) == 1 and not messages[0].quarantine:
-        payload = messages[0].payload
-        between = _lone(to, messages[0].index, len(payload))
-        return b"".join((_BATCH, varint(len(head) + len(between) + len(payload)), head, between, payload))
-    head += b"\x10" + varint(to)
-    length = len(head)
-    pieces = [b"", head]
-    for message in messages:
-        payload = message.payload
-        index, size = varint(message.index), varint(len(payload))
-        inner = 2 + len(index) + len(size) + len(payload)
-        if message.quarantine:
-            inner += len(_QUARANTINED)
-        outer = varint(inner)
-        length += 1 + len(outer) + inner
-        pieces += (_DELIVERIES, outer, b"\x08", index, b"\x12", size, payload)
-        if message.quarantine:
-            pieces.append(_QUARANTINED)
-    pieces[0] = _BATCH + varint(length)
-    return b"".join(pieces)
-
-
-def read_batch(data: bytes) -> Batch | None:
-    """A batch as :func:`encode_batch` makes it; None for any other form or message, which the generated code reads."""
-    end = len(data)
-    try:
-        if data[0] != _BATCH_TAG:
-            return None
-        length, at = read_varint(data, 1)
-        if at + length != end or data[at] != 0x08:
-            return None
-        prev, at = read_varint(data, at + 1)
-        if data[at] != 0x10:
-            return None
-        to, at = read_varint(data, at + 1)
-        if prev > to or to >= 1 << 64:
-            return None
-        messages = []
-        while at < end:
-            if data[at] != 0x1A:
-                return None
-            length, at = read_varint(data, at + 1)
-            stop = at + length
-            if stop > end or data[at] != 0x08:
-                return None
-            index, at = read_varint(data, at + 1)
-            if data[at] != 0x12 or index > to:
-                return None
-            size, at = read_varint(data, at + 1)
-            rest = stop - at - size
-            if rest and (rest != 2 or data[stop - 2 : stop] != _QUARANTINED):
-                return None
-            messages.append(Message(index, data[at : at + size], rest == 2))
-            at = stop
-    except (IndexError, Malformed):
-        return None
-    return _new_tuple(Batch, (prev, to, tuple(messages)))
 
 
 # --- Player to target. ------------------------------------------------------------------------------------
@@ -255,7 +180,7 @@ def decode_to_player(data: bytes) -> ToPlayer:
     """The player's side: what a target sent."""
     size = len(data) - _ACK_REST
     if 0 < size < 10 and data[:3] == _ACK[size] and data[3 + size : 5 + size] == _ACK_DIGEST:
-        index, end = read_varint(data, 3)
+        index, end = read_varint(data, 3, len(data))
         if end == 3 + size:
             return Ack(index, digests.from_bytes(data[end + 2 :]))
     try:

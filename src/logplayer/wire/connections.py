@@ -49,7 +49,8 @@ class Connections:
     def __init__(self, security: Security = NONE) -> None:
         self._security = security
         self._dialing: dict[Address, _Dialing] = {}
-        self._begun: set[TcpConnection] = set()  # Those on which somebody has sent in this turn.
+        self._held = False
+        self._begun: list[TcpConnection] = []  # Those on which somebody has sent while they were held.
 
     async def connect(self, address: str, listener: Listener, timeout: float = 10.0) -> Link:
         """As :func:`logplayer.wire.transport.connect`, but it may share a connection with other streams."""
@@ -59,7 +60,7 @@ class Connections:
         require_protection(self._security, parsed.host, server=False)
         dialing = self._dialing.get(parsed)
         if dialing is None or not dialing.joinable():
-            dialing = self._dialing[parsed] = _Dialing(parsed, self._security, timeout, self._begun.add)
+            dialing = self._dialing[parsed] = _Dialing(parsed, self._security, timeout, self._begins)
         try:
             connection = await dialing.wait()
         except asyncio.CancelledError:
@@ -70,11 +71,21 @@ class Connections:
             raise
         return connection.link(listener)
 
+    def hold(self) -> None:
+        """What is sent from now on waits, to leave together."""
+        self._held = True
+
     def flush(self) -> None:
-        """Nothing more comes for now: send what waits to leave together."""
+        """Nothing more comes for now: send what waits."""
+        self._held = False
         for connection in self._begun:
-            connection.flush()
+            connection.end_turn()
         self._begun.clear()
+
+    def _begins(self, connection: TcpConnection) -> bool:
+        if self._held:
+            self._begun.append(connection)
+        return self._held
 
 
 def _retrieve(task: asyncio.Task[TcpConnection]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
@@ -22,60 +20,13 @@ from logplayer.core.entry import (
     TargetAdded,
     TargetRemoved,
 )
+from logplayer.core.route import Owner, join_parts
 from logplayer.errors import Malformed
+from logplayer.wire import hot
+from logplayer.wire.hot import varint as varint
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 _MUTATIONS = 0x0A  # Transaction.mutations: field 1, length-delimited
-_HEAD_BYTES = 5  # Up to the length of the key, if the length before it has two bytes.
-
-
-# Two bytes hold 14 bits: a table makes the usual lengths and indexes cheap.
-_SHORT = tuple(bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14))
-_MORE = tuple(bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(1 << 14))
-_new_tuple = tuple.__new__
-
-
-def varint(value: int) -> bytes:
-    """``value`` in protobuf's base-128 encoding."""
-    if value < 0x4000:
-        return _SHORT[value]
-    if value < 0x1000_0000:
-        return _MORE[value & 0x3FFF] + _SHORT[value >> 14]
-    return _MORE[value & 0x3FFF] + varint(value >> 14)
-
-
-class Shape(NamedTuple):
-    """Where the parts of a mutation lie, counted from its first byte. ``between`` are the bytes from key to value."""
-
-    key: int
-    key_end: int
-    value: int
-    length: int
-    between: bytes
-
-
-@functools.lru_cache(4096)
-def usual_shape(head: bytes) -> Shape | None:
-    """What follows from the first bytes of a mutation, if it is as most are: a short key, a value, and no more.
-
-    Whether it is so, ``between`` tells. None if these bytes begin something else.
-    """
-    if len(head) < _HEAD_BYTES or head[0] != _MUTATIONS:
-        return None
-    try:
-        length, body = read_varint(head, 1)
-    except Malformed:
-        return None
-    if body > 3 or head[body] != 0x0A or head[body + 1] >= 0x80:  # Mutation.key: field 1, length-delimited.
-        return None
-    key_end = body + 2 + head[body + 1]
-    rest = body + length - key_end
-    count = 2 if rest <= 0x81 else 3  # Of the bytes in front of the value: Mutation.value is field 2.
-    size = rest - count
-    between = b"\x12" + varint(size) if 0 < size < 0x4000 else b""
-    if len(between) != count:
-        return None
-    return Shape(body + 2, key_end, key_end + count, body + length, between)
 
 
 def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
@@ -84,57 +35,45 @@ def split_transaction(payload: bytes) -> tuple[Mutation, ...]:
     The slices are tagged fields: joining some of them is the encoded transaction of just these. A field that is
     not a mutation has no destination, so the payload is refused instead of losing it.
     """
-    mutations: list[Mutation] = []
-    start, end = 0, len(payload)
-    while start < end:
-        shape = usual_shape(payload[start : start + _HEAD_BYTES])
-        if shape is not None:
-            key, key_end, value, length, between = shape
-            stop = start + length
-            if payload[start + key_end : start + value] == between and stop <= end:
-                cut = (payload[start + key : start + key_end], payload[start:stop], "")
-                mutations.append(_new_tuple(Mutation, cut))
-                start = stop
-                continue
-        body, stop = _field(payload, start)
-        mutations.append(_mutation(payload, start, body, stop))
-        start = stop
-    return tuple(mutations)
+    mutations = hot.read_mutations(payload)
+    if mutations is not None:
+        return tuple(mutations)
+    return tuple(_split_any(payload))
 
 
-def route_transaction(payload: bytes, owner: Callable[[bytes], str]) -> dict[str, list[bytes]]:
-    """The same mutations, by the target that each names or that ``owner`` gives for its key, in the order of the first.
+def route_transaction(payload: bytes, owner: Owner) -> tuple[dict[str, bytes], int]:
+    """What each target gets of an encoded ``Transaction``, and how many of its mutations are for nobody.
 
-    To split and to route at once costs two thirds of the one after the other. "" collects what has no owner.
+    To split and to route at once costs half of the one after the other.
     """
-    pieces: dict[str, list[bytes]] = {}
-    start, end = 0, len(payload)
-    while start < end:
-        shape = usual_shape(payload[start : start + _HEAD_BYTES])
-        usual = False
-        if shape is not None:
-            key, key_end, value, length, between = shape
-            stop = start + length
-            usual = payload[start + key_end : start + value] == between and stop <= end
-        if usual:
-            target = owner(payload[start + key : start + key_end])
-        else:
-            body, stop = _field(payload, start)
-            mutation = _mutation(payload, start, body, stop)
-            target = mutation.target or owner(mutation.key)
-        if target in pieces:
-            pieces[target].append(payload[start:stop])
-        else:
-            pieces[target] = [payload[start:stop]]
+    routed = hot.read_parts(payload, owner)
+    return routed if routed is not None else join_parts(_split_any(payload), owner)
+
+
+def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
+    changes = hot.read_changes(payload)
+    return changes if changes is not None else _decode_any(payload)
+
+
+# --- Transactions of any form, by the generated code. -----------------------------------------------------
+
+
+def _split_any(payload: bytes) -> Iterator[Mutation]:
+    start = 0
+    while start < len(payload):
+        body, stop = _field(payload, start)
+        yield _mutation(payload, start, body, stop)
         start = stop
-    return pieces
 
 
 def _field(payload: bytes, start: int) -> tuple[int, int]:
     """Where the message of the mutation at ``start`` begins and ends."""
     if payload[start] != _MUTATIONS:
         raise Malformed(f"byte {start} of a transaction does not start a mutation")
-    length, body = read_varint(payload, start + 1)
+    length, body = hot.read_varint(payload, start + 1, len(payload))
+    if body < 0:
+        raise Malformed(f"a length ends or is too long at byte {start + 1}")
     if body + length > len(payload):
         raise Malformed(f"a transaction ends inside the mutation at byte {start}")
     return body, body + length
@@ -154,23 +93,6 @@ def encode_mutation(key: bytes, value: bytes | None, target: str = "") -> Mutati
     op = pb.DELETE if value is None else pb.PUT
     body = pb.Mutation(key=key, value=value or b"", op=op, target=target).SerializeToString()
     return Mutation(key, b"\x0a" + varint(len(body)) + body, target)
-
-
-def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
-    """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
-    changes: list[tuple[bytes, bytes | None]] = []
-    start, end = 0, len(payload)
-    while start < end:
-        shape = usual_shape(payload[start : start + _HEAD_BYTES])
-        if shape is None:
-            return _decode_any(payload)
-        key, key_end, value, length, between = shape
-        stop = start + length
-        if payload[start + key_end : start + value] != between or stop > end:
-            return _decode_any(payload)
-        changes.append((payload[start + key : start + key_end], payload[start + value : stop]))
-        start = stop
-    return changes
 
 
 def _decode_any(payload: bytes) -> list[tuple[bytes, bytes | None]]:
@@ -260,28 +182,3 @@ def decode_map(shard_map: pb.ShardMap) -> ShardMap:
     if kind == "explicit":
         return ExplicitMap()
     raise Malformed("a shard map has no kind that this version knows; upgrade the player")
-
-
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at ``position`` and the position behind it."""
-    try:
-        value = data[position]
-        if value < 0x80:
-            return value, position + 1
-        more = data[position + 1]
-        if more < 0x80:
-            return value + (more << 7) - 0x80, position + 2
-        most = data[position + 2]
-        if most < 0x80:
-            return value + (more << 7) + (most << 14) - 0x4080, position + 3
-        value = shift = 0
-        while shift < 70:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, position
-            shift += 7
-    except IndexError:
-        pass  # The data ends inside the number.
-    raise Malformed(f"a length ends or is too long at byte {position}")

@@ -24,14 +24,16 @@ from logplayer.wire.transport import Listener
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
 
-Begun = Callable[["TcpConnection"], None]
+# Hears of the first message of a turn; whether it will say when nothing more comes, by calling end_turn().
+Begun = Callable[["TcpConnection"], bool]
 
 
-def _ignore(connection: TcpConnection) -> None:
+def _leave_it(connection: TcpConnection) -> bool:
     """For those who leave it to the end of the turn."""
+    return False
 
 
-async def dial(address: Address, security: Security, timeout: float, begun: Begun = _ignore) -> TcpConnection:
+async def dial(address: Address, security: Security, timeout: float, begun: Begun = _leave_it) -> TcpConnection:
     """Connect, do the TLS handshake, and show the token."""
     loop = asyncio.get_running_loop()
     try:
@@ -117,14 +119,17 @@ class TcpConnection(asyncio.Protocol):
     def begin(self) -> None:
         """The first link has something to send in this turn. If there are no others, nothing will join it."""
         self.turning = True
-        self._loop.call_soon(self._turn)
         if len(self._links) + len(self._silent) == 1:
-            self.flush()
-        else:
-            self._begun(self)
+            self._flush()
+        if not self._begun(self):
+            self._loop.call_soon(self._turn)
 
-    def flush(self) -> None:
-        """Send what waits for the end of the turn."""
+    def end_turn(self) -> None:
+        """Nothing more comes: send what waits. Only then is it time to think of the next turn."""
+        self._flush()
+        self._loop.call_soon(self._turn)
+
+    def _flush(self) -> None:
         if self.out and self._open:
             out, self.out = self.out, []
             self._transport.write(b"".join(out))
@@ -183,7 +188,7 @@ class TcpConnection(asyncio.Protocol):
     def _turn(self) -> None:
         """The turn of the loop is over in which somebody began to send."""
         self.turning = False
-        self.flush()
+        self._flush()
         if not self._paused:
             self._release()
 

@@ -1,0 +1,234 @@
+"""The bytes of the hot path: what is delivered passes through here, once at the player and once at its target.
+
+This file is plain Python and runs as such. Where it can be, it is also compiled, by mypyc, which takes it as it is and
+changes nothing but its speed; see docs/decisions/compiled-hot-path.md. So it stays small, and imports little.
+
+What is read here has the form in which protobuf's own libraries write it: known fields, each once, in the order of
+their numbers. A reader returns None for anything else, and the generated code decides what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from logplayer.core.entry import Message, Mutation
+from logplayer.core.fence import Batch
+
+_new_tuple: Final[Any] = tuple.__new__  # A third of the time that the class itself takes.
+
+# --- Numbers. ---------------------------------------------------------------------------------------------
+
+# Two bytes hold 14 bits: a table makes the usual lengths and indexes cheap.
+_SHORT: Final = tuple([bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(1 << 14)])
+_MORE: Final = tuple([bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(1 << 14)])
+
+
+def varint(value: int) -> bytes:
+    """``value`` in protobuf's base-128 encoding."""
+    if value < 0x4000:
+        return _SHORT[value]
+    if value < 0x1000_0000:
+        return _MORE[value & 0x3FFF] + _SHORT[value >> 14]
+    return _MORE[value & 0x3FFF] + varint(value >> 14)
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The number at ``at`` and the position behind it; -1 for the position if none ends before ``end``.
+
+    Nor is there one if it has more than 63 bits: no length and no index of ours has.
+    """
+    value = 0
+    shift = 0
+    while at < end and shift < 63:
+        byte = data[at]
+        at += 1
+        if byte < 0x80:
+            return value | byte << shift, at
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return 0, -1
+
+
+# --- Transactions. ----------------------------------------------------------------------------------------
+
+_PUT: Final = 0
+_DELETE: Final = 1
+
+
+def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int, int, int]:
+    """Where the mutation at ``start`` has its key, its value and its target: first and last bound of each.
+
+    The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at -1.
+    """
+    length, at = read_varint(payload, start + 1, end)
+    stop = at + length
+    if at < 0 or stop > end or payload[start] != 0x0A:  # Transaction.mutations: field 1, length-delimited.
+        return _UNKNOWN
+    key = key_end = value = value_end = target = target_end = at
+    if at < stop and payload[at] == 0x0A:  # Mutation.key
+        length, key = read_varint(payload, at + 1, stop)
+        at = key_end = key + length
+        if key < 0 or at > stop:
+            return _UNKNOWN
+    if at < stop and payload[at] == 0x12:  # Mutation.value
+        length, value = read_varint(payload, at + 1, stop)
+        at = value_end = value + length
+        if value < 0 or at > stop:
+            return _UNKNOWN
+    if at == stop:  # As most are.
+        return key, key_end, value, value_end, target, target_end, stop
+    if payload[at] == 0x18:  # Mutation.op
+        op, at = read_varint(payload, at + 1, stop)
+        if at < 0 or op > _DELETE:
+            return _UNKNOWN
+        if op == _DELETE:
+            value_end = -1
+    if at < stop and payload[at] == 0x22:  # Mutation.target
+        length, target = read_varint(payload, at + 1, stop)
+        at = target_end = target + length
+        if target < 0 or at > stop:
+            return _UNKNOWN
+    if at != stop:
+        return _UNKNOWN
+    return key, key_end, value, value_end, target, target_end, stop
+
+
+_UNKNOWN: Final = (0, 0, 0, 0, 0, 0, -1)
+
+
+def read_mutations(payload: bytes) -> list[Mutation] | None:
+    """The mutations of an encoded ``Transaction``, each with its slice of ``payload``."""
+    mutations: list[Mutation] = []
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, _, _, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0:
+            return None
+        name = ""
+        if target < target_end:
+            try:
+                name = payload[target:target_end].decode()
+            except UnicodeDecodeError:
+                return None
+        mutations.append(_new_tuple(Mutation, (payload[key:key_end], payload[start:stop], name)))
+        start = stop
+    return mutations
+
+
+def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str, bytes], int] | None:
+    """What each target gets of an encoded ``Transaction``, and how many of its mutations are for nobody.
+
+    A mutation is for the target that it names, else for the one that ``owner`` gives for its key. The targets stand in
+    the order in which the transaction first has something for them.
+    """
+    parts: dict[str, bytes] = {}
+    several: dict[str, list[bytes]] = {}
+    ownerless = 0
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, _, _, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0:
+            return None
+        if target < target_end:
+            try:
+                name = payload[target:target_end].decode()
+            except UnicodeDecodeError:
+                return None
+        else:
+            name = owner(payload[key:key_end])
+        piece = payload[start:stop]
+        start = stop
+        if not name:
+            ownerless += 1
+        elif name not in parts:
+            parts[name] = piece
+        elif name in several:
+            several[name].append(piece)
+        else:
+            several[name] = [parts[name], piece]
+    for name, pieces in several.items():
+        parts[name] = b"".join(pieces)
+    return parts, ownerless
+
+
+def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
+    """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
+    changes: list[tuple[bytes, bytes | None]] = []
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+            return None
+        changes.append((payload[key:key_end], None if value_end < 0 else payload[value:value_end]))
+        start = stop
+    return changes
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- Batches: the head and the deliveries one behind the other, which is what protobuf makes of a repeated field. ---
+
+
+def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
+    """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
+    head = b"\x08" + varint(prev) + b"\x10" + varint(to)
+    length = len(head)
+    pieces = [b"", head]
+    for message in messages:
+        payload = message.payload
+        inner = b"\x08" + varint(message.index) + b"\x12" + varint(len(payload))
+        size = len(inner) + len(payload)
+        if message.quarantine:
+            size += 2
+        outer = b"\x1a" + varint(size)
+        length += len(outer) + size
+        pieces.append(outer + inner)
+        pieces.append(payload)
+        if message.quarantine:
+            pieces.append(b"\x18\x01")
+    pieces[0] = b"\x12" + varint(length)
+    return b"".join(pieces)
+
+
+def read_batch(data: bytes) -> Batch | None:
+    """A batch as :func:`encode_batch` makes it; None for any other form or message."""
+    end = len(data)
+    if end == 0 or data[0] != 0x12:  # ToTarget.batch
+        return None
+    length, at = read_varint(data, 1, end)
+    if at < 0 or at + length != end or at == end or data[at] != 0x08:  # Batch.prev
+        return None
+    prev, at = read_varint(data, at + 1, end)
+    if at < 0 or at == end or data[at] != 0x10:  # Batch.to
+        return None
+    to, at = read_varint(data, at + 1, end)
+    if at < 0 or prev > to:
+        return None
+    messages: list[Message] = []
+    while at < end:
+        if data[at] != 0x1A:  # Batch.deliveries
+            return None
+        length, at = read_varint(data, at + 1, end)
+        stop = at + length
+        if at < 0 or at == stop or stop > end or data[at] != 0x08:  # Delivery.index
+            return None
+        index, at = read_varint(data, at + 1, stop)
+        if at < 0 or at == stop or data[at] != 0x12 or index > to:  # Delivery.payload
+            return None
+        length, at = read_varint(data, at + 1, stop)
+        rest = stop - at - length
+        if at < 0 or rest < 0:
+            return None
+        if rest and (rest != 2 or data[stop - 2] != 0x18 or data[stop - 1] != 1):  # Delivery.quarantine
+            return None
+        messages.append(Message(index, data[at : at + length], rest == 2))
+        at = stop
+    batch: Batch = _new_tuple(Batch, (prev, to, tuple(messages)))
+    return batch
