@@ -14,6 +14,7 @@ from logplayer.wire import entries
 from logplayer.wire.entries import (
     decode_transaction,
     encode_mutation,
+    read_rows,
     route_transaction,
     split_transaction,
 )
@@ -28,7 +29,7 @@ def found(read: Callable[[bytes], object], payload: bytes) -> object:
 
 def by_the_generated_code(read: Callable[[bytes], object], payload: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        for reader in ("read_mutations", "read_parts", "read_changes"):
+        for reader in ("read_mutations", "read_parts", "read_changes", "read_rows"):
             patch.setattr(entries.hot, reader, lambda *_: None)
         return found(read, payload)
 
@@ -44,6 +45,13 @@ def test_a_damaged_transaction(payload: bytes, changes: Changes) -> None:
     data = damaged(payload, changes)
     for read in (decode_transaction, split_transaction):
         assert found(read, data) == by_the_generated_code(read, data)
+
+
+@given(transactions, damage)
+def test_rows_are_the_changes_of_their_entry(payload: bytes, changes: Changes) -> None:
+    for data in (payload, damaged(payload, changes)):
+        expected = found(lambda data: [(7, *change) for change in decode_transaction(data)], data)
+        assert found(lambda data: read_rows(7, data), data) == expected
 
 
 def owner(key: bytes) -> str:

@@ -29,6 +29,7 @@ READERS: list[Callable[[Any, bytes], object]] = [
     lambda module, data: module.read_mutations(data),
     lambda module, data: module.read_parts(data, owner),
     lambda module, data: module.read_changes(data),
+    lambda module, data: module.read_rows(7, data),
     lambda module, data: module.read_batch(data),
 ]
 
@@ -94,6 +95,7 @@ class TestForms:
     def test_puts_deletes_and_named_targets(self, module: Any) -> None:
         payload = self.PUT + self.DELETE + self.NAMED
         assert module.read_changes(payload) == [(b"k", b"v"), (b"k", None), (b"k", b"v")]
+        assert module.read_rows(5, payload) == [(5, b"k", b"v"), (5, b"k", None), (5, b"k", b"v")]
         assert module.read_mutations(payload) == [
             (b"k", self.PUT, ""),
             (b"k", self.DELETE, ""),
@@ -124,6 +126,7 @@ class TestForms:
     )
     def test_other_forms_are_left_to_the_generated_code(self, module: Any, payload: bytes) -> None:
         assert module.read_changes(self.PUT + payload) is None
+        assert module.read_rows(1, self.PUT + payload) is None
         assert module.read_mutations(self.PUT + payload) is None
         assert module.read_parts(self.PUT + payload, owner) is None
 

@@ -14,11 +14,15 @@ from logplayer.core.entry import Message
 
 EMPTY = 0
 _MODULUS_MASK = (1 << 128) - 1
+_NOTHING = blake2b(digest_size=16)
 
 
 def entry_digest(index: int, payload: bytes) -> int:
     """The digest of a single entry."""
-    return int.from_bytes(blake2b(index.to_bytes(8, "big") + payload, digest_size=16).digest(), "big")
+    state = _NOTHING.copy()  # Cheaper than a new one, which looks at each of its parameters.
+    state.update(index.to_bytes(8, "big"))
+    state.update(payload)
+    return int.from_bytes(state.digest(), "big")
 
 
 def extend(digest: int, messages: Iterable[Message]) -> int:

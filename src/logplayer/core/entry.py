@@ -1,4 +1,4 @@
-"""What flows through the core: mutations, entries, and the message that one target gets of one entry."""
+"""What flows: mutations, entries, the message that one target gets of one entry, and the rows that it writes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,20 @@ class Mutation(NamedTuple):
     target: str = ""  # An explicit destination; empty: the shard map decides by key.
 
 
-@dataclass(slots=True)
-class Message:
-    """What one target gets of one entry: its mutations, encoded once. Made once per delivery, never changed."""
+class Message(NamedTuple):
+    """What one target gets of one entry: its mutations, encoded once. Made once per delivery."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     payload: bytes
     quarantine: bool = False  # The target keeps it aside instead of applying it.
+
+
+class Row(NamedTuple):
+    """One key to write; ``value`` None deletes it, and deleting what is not there is no error."""
+
+    entry: int
+    key: bytes
+    value: bytes | None
 
 
 # --- Control records: decisions that every player must see at the same position of the log. ---------------

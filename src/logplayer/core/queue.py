@@ -28,6 +28,8 @@ from logplayer.core.invariant import broken
 from logplayer.core.limits import Limits
 from logplayer.core.window import Window
 
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
+
 
 class State(enum.Enum):
     """Where a target queue stands. The comments give the paper's letters."""
@@ -190,7 +192,7 @@ class TargetQueue:
         flight.append((index, 1, size))
         window.count += 1
         window.bytes += size
-        return SendBatch(self.name, self.session, prev, index, [message])
+        return _new_tuple(SendBatch, (self.name, self.session, prev, index, [message]))
 
     def has_room(self) -> bool:
         """Whether less than half of the queue is taken."""

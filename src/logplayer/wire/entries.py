@@ -15,6 +15,7 @@ from logplayer.core.entry import (
     Quarantined,
     RangeMap,
     Record,
+    Row,
     ShardMap,
     Takeover,
     TargetAdded,
@@ -54,6 +55,12 @@ def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
     """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
     changes = hot.read_changes(payload)
     return changes if changes is not None else _decode_any(payload)
+
+
+def read_rows(entry: int, payload: bytes) -> list[Row]:
+    """The same as rows of the entry."""
+    rows = hot.read_rows(entry, payload)
+    return rows if rows is not None else [Row(entry, key, value) for key, value in _decode_any(payload)]
 
 
 # --- Transactions of any form, by the generated code. -----------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from logplayer.core.entry import Message, Mutation
+from logplayer.core.entry import Message, Mutation, Row
 from logplayer.core.fence import Batch
 
 _new_tuple: Final[Any] = tuple.__new__  # A third of the time that the class itself takes.
@@ -165,6 +165,20 @@ def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
     return changes
 
 
+def read_rows(entry: int, payload: bytes) -> list[Row] | None:
+    """The same as rows of the entry."""
+    rows: list[Row] = []
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+            return None
+        written = None if value_end < 0 else payload[value:value_end]
+        rows.append(_new_tuple(Row, (entry, payload[key:key_end], written)))
+        start = stop
+    return rows
+
+
 def _is_text(data: bytes) -> bool:
     try:
         data.decode()
@@ -178,22 +192,20 @@ def _is_text(data: bytes) -> bool:
 
 def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
     """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
-    head = b"\x08" + varint(prev) + b"\x10" + varint(to)
-    length = len(head)
-    pieces = [b"", head]
-    for message in messages:
-        payload = message.payload
-        inner = b"\x08" + varint(message.index) + b"\x12" + varint(len(payload))
-        size = len(inner) + len(payload)
-        if message.quarantine:
-            size += 2
-        outer = b"\x1a" + varint(size)
-        length += len(outer) + size
-        pieces.append(outer + inner)
-        pieces.append(payload)
-        if message.quarantine:
+    prev_, to_ = varint(prev), varint(to)
+    length = 2 + len(prev_) + len(to_)
+    pieces = [b"\x12", b"", b"\x08", prev_, b"\x10", to_]
+    for number, payload, quarantine in messages:
+        index, size = varint(number), varint(len(payload))
+        inner = 2 + len(index) + len(size) + len(payload)
+        if quarantine:
+            inner += 2
+        outer = varint(inner)
+        length += 1 + len(outer) + inner
+        pieces += [b"\x1a", outer, b"\x08", index, b"\x12", size, payload]
+        if quarantine:
             pieces.append(b"\x18\x01")
-    pieces[0] = b"\x12" + varint(length)
+    pieces[1] = varint(length)
     return b"".join(pieces)
 
 
@@ -228,7 +240,7 @@ def read_batch(data: bytes) -> Batch | None:
             return None
         if rest and (rest != 2 or data[stop - 2] != 0x18 or data[stop - 1] != 1):  # Delivery.quarantine
             return None
-        messages.append(Message(index, data[at : at + length], rest == 2))
+        messages.append(_new_tuple(Message, (index, data[at : at + length], rest == 2)))
         at = stop
     batch: Batch = _new_tuple(Batch, (prev, to, tuple(messages)))
     return batch

@@ -234,7 +234,9 @@ class TcpLink:
         if not self.number:
             self.number = connection.number(self)
         connection.sent.append(self)
-        connection.out += (frame_head(self.number, data), data)
+        out = connection.out
+        out.append(frame_head(self.number, data))
+        out.append(data)
         if not connection.turning:
             connection.begin()
 
