@@ -12,6 +12,7 @@ from logplayer.core.fence import Refused
 from logplayer.errors import LogPlayerError, Malformed
 from logplayer.wire import codec
 from logplayer.wire.connections import Connections
+from logplayer.wire.hot import encode_batch
 from logplayer.wire.transport import Link
 
 Tell = Callable[[event.Event], None]
@@ -58,7 +59,8 @@ class TargetSession:
 
     def send(self, batch: SendBatch) -> None:
         """Send the batch, at once if the link is ready."""
-        data = codec.encode_batch(batch.prev, batch.to, batch.messages)
+        _, _, prev, to, messages = batch
+        data = encode_batch(prev, to, messages)
         if self._writing:
             self._batch = data
         elif self._link is not None:

@@ -19,6 +19,7 @@ from contextlib import aclosing
 from typing import Any
 
 from logplayer.core import effect, event
+from logplayer.core.effect import SendBatch
 from logplayer.core.entry import Checkpoint, Takeover, TargetAdded
 from logplayer.core.invariant import InvariantViolation
 from logplayer.core.player import Player
@@ -202,7 +203,7 @@ class Shell:
     # --- What the core asks for ---
 
     def _perform(self, request: effect.Effect) -> None:
-        if type(request) is effect.SendBatch:  # Nearly all of them.
+        if type(request) is SendBatch:  # Nearly all of them.
             self._sessions[request.target].send(request)
         else:
             self._performers[type(request)](self, request)
