@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,19 +12,18 @@ from wire_diary import Diary
 
 from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.fence import Position, Refused
-from logplayer.errors import Poison, TargetError
+from logplayer.errors import Poison
 from logplayer.target import tcp_peer
 from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
 from logplayer.target.stream import READ_AHEAD_BYTES
 from logplayer.target.tcp_peer import TcpPeer
-from logplayer.wire import codec, connections
-from logplayer.wire.address import Address, parse
+from logplayer.wire import codec
+from logplayer.wire.address import parse
 from logplayer.wire.connections import Connections
 from logplayer.wire.framing import CONNECTION, Deframer, frame
 from logplayer.wire.security import Security
-from logplayer.wire.tcp_link import TcpConnection
 from logplayer.wire.transport import Link
 
 NAMES = ("t1", "t2", "t3")
@@ -256,93 +254,6 @@ async def test_trouble_with_the_connection_is_told_to_every_stream() -> None:
     odd.close()
 
 
-class Wire:
-    """A transport that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **more: None
-
-
-def leave_it(connection: TcpConnection) -> bool:
-    return False
-
-
-async def test_what_is_sent_in_one_turn_leaves_with_one_write_at_its_end_or_when_told() -> None:
-    begun: list[TcpConnection] = []
-
-    def tells(connection: TcpConnection) -> bool:
-        begun.append(connection)
-        return len(begun) == 1  # The first time it will tell, then no more.
-
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), tells), Wire()
-    connection.connection_made(wire)  # type: ignore[arg-type]
-    diaries = [Diary(), Diary(), Diary()]
-    links = [connection.link(diary) for diary in diaries]
-    links[0].send(b"a")
-    links[1].send(b"b")
-    assert wire.written == []
-    assert begun == [connection]
-    await asyncio.sleep(0)
-    assert wire.written == [], "it waits until it is told"
-    connection.end_turn()
-    assert wire.written == [frame(1, b"a") + frame(2, b"b")]
-    links[2].send(b"c")
-    assert [diary.heard for diary in diaries] == [[], [], []]
-    await asyncio.sleep(0)
-    assert wire.written[1:] == [frame(3, b"c")]
-    assert [diary.heard for diary in diaries] == [["writable"]] * 3
-    links[0].send(b"d")
-    assert begun == [connection] * 2
-    assert wire.written[2:] == []
-    await asyncio.sleep(0)
-    assert wire.written[2:] == [frame(1, b"d")]
-
-
-async def test_what_the_only_link_of_a_connection_sends_leaves_at_once() -> None:
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
-    connection.connection_made(wire)  # type: ignore[arg-type]
-    diary = Diary()
-    connection.link(diary).send(b"a")
-    assert wire.written == [frame(1, b"a")]
-    assert diary.heard == []
-    await asyncio.sleep(0)
-    assert diary.heard == ["writable"]
-    assert wire.written == [frame(1, b"a")]
-
-
-async def test_the_end_of_a_stream_comes_behind_what_it_has_sent() -> None:
-    """Otherwise its first message would begin a stream at the target that nobody ends."""
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
-    connection.connection_made(wire)  # type: ignore[arg-type]
-    connection.link(Diary())
-    link = connection.link(Diary())
-    link.send(b"open")
-    link.close()
-    await asyncio.sleep(0)
-    assert wire.written == [frame(1, b"open") + frame(1, b"")]
-
-
-async def test_nobody_may_send_while_the_connection_is_full() -> None:
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), leave_it), Wire()
-    connection.connection_made(wire)  # type: ignore[arg-type]
-    diaries = [Diary(), Diary()]
-    links = [connection.link(diary) for diary in diaries]
-    links[0].send(b"a")
-    connection.pause_writing()
-    links[1].send(b"b")
-    await asyncio.sleep(0)
-    assert wire.written == [frame(1, b"a") + frame(2, b"b")]
-    assert [diary.heard for diary in diaries] == [[], []]
-    connection.resume_writing()
-    assert [diary.heard for diary in diaries] == [["writable"], ["writable"]]
-
-
 async def test_a_connection_without_streams_is_cut(server: TargetServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp_peer, "_IDLE_SECONDS", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", parse(server.addresses[0]).port)
@@ -396,86 +307,3 @@ async def test_a_stream_that_ends_while_it_is_full_lets_the_others_go_on() -> No
     await acked(diary, 1)
     assert not peer._full
     await server.stop()
-
-
-# --- Making the connection. -------------------------------------------------------------------------------
-
-
-class Dialer:
-    """In the place of ``dial``: connections come when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls: list[asyncio.Future[TcpConnection]] = []
-        self.cancelled = 0
-        monkeypatch.setattr(connections, "dial", self._dial)
-
-    async def _dial(self, address: Address, security: Security, timeout: float, begun: Any) -> TcpConnection:
-        self.calls.append(asyncio.get_running_loop().create_future())
-        try:
-            return await self.calls[-1]
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-    @staticmethod
-    def connection() -> TcpConnection:
-        made = TcpConnection(parse("tcp://127.0.0.1:1"), lambda connection: None)
-        made.connection_made(Wire())  # type: ignore[arg-type]
-        return made
-
-
-async def waiting(shared: Connections, count: int) -> list[asyncio.Task[Link]]:
-    tasks = [asyncio.create_task(shared.connect("tcp://127.0.0.1:1", Diary())) for _ in range(count)]
-    await asyncio.sleep(0.01)
-    return tasks
-
-
-async def test_all_who_wait_hear_that_nobody_is_there_and_the_next_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    dialer, shared = Dialer(monkeypatch), Connections()
-    tasks = await waiting(shared, 3)
-    assert len(dialer.calls) == 1
-    dialer.calls[0].set_exception(TargetError("nobody is there"))
-    for task in tasks:
-        with pytest.raises(TargetError, match="nobody is there"):
-            await task
-    await waiting(shared, 1)
-    assert len(dialer.calls) == 2
-
-
-async def test_whoever_gives_up_does_not_leave_a_hopeless_attempt_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    dialer, shared = Dialer(monkeypatch), Connections()
-    first, second = await waiting(shared, 2)
-    first.cancel()
-    [third] = await waiting(shared, 1)
-    assert len(dialer.calls) == 2
-    assert dialer.cancelled == 0, "the second still waits for the first attempt"
-    second.cancel()
-    await asyncio.sleep(0.01)
-    assert dialer.cancelled == 1
-    dialer.calls[1].set_result(Dialer.connection())
-    await third
-
-
-async def test_a_connection_that_comes_when_nobody_waits_any_more_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    dialer, shared = Dialer(monkeypatch), Connections()
-    [task] = await waiting(shared, 1)
-    made = Dialer.connection()
-    dialer.calls[0].set_result(made)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    await asyncio.sleep(0.01)
-    assert not made.takes_links
-
-
-async def test_a_connection_that_broke_at_once_is_an_error_and_not_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    dialer, shared = Dialer(monkeypatch), Connections()
-    diary = Diary()
-    task = asyncio.create_task(shared.connect("tcp://127.0.0.1:1", diary))
-    await asyncio.sleep(0.01)
-    made = Dialer.connection()
-    made.connection_lost(None)
-    dialer.calls[0].set_result(made)
-    link = await task
-    link.send(codec.PROBE)
-    assert "broke" in str(await diary.end())

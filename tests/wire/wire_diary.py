@@ -1,10 +1,13 @@
-"""A listener for tests: it writes down what it hears."""
+"""For tests of links: a listener that writes down what it hears, and a transport that keeps what it is given."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from logplayer.wire import codec
+from logplayer.wire.address import parse
+from logplayer.wire.tcp_link import Begun, TcpConnection
 
 
 class Diary:
@@ -42,3 +45,28 @@ class Diary:
                 self.news.clear()
                 await self.news.wait()
         return self.heard[-1][1]
+
+
+class Wire:
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **more: None
+
+
+def leave_it(connection: TcpConnection) -> bool:
+    """Nobody says when nothing more comes: it leaves at the end of the turn."""
+    return False
+
+
+def wired(begun: Begun = leave_it) -> tuple[TcpConnection, Wire]:
+    """A connection to nobody, and what it writes."""
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun), Wire()
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    return connection, wire
