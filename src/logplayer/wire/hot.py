@@ -52,7 +52,6 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 # --- Transactions. ----------------------------------------------------------------------------------------
 
-_PUT: Final = 0
 _DELETE: Final = 1
 
 
