@@ -47,6 +47,7 @@ soak: setup  ## Long fault campaigns on real processes.
 	tools/soak
 
 wheel: setup  ## Build the wheel and the sdist into dist/.
+	rm -f dist/logplayer-*
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 docs: setup  ## Build the documentation into site/, after generating what the code knows best.
@@ -60,4 +61,4 @@ lock: setup  ## Write requirements.lock from what is installed in .venv.
 	tools/lock
 
 clean:  ## Remove what the targets made.
-	rm -rf src/logplayer/wire/*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site
+	rm -rf src/logplayer/wire/hot*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site

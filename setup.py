@@ -2,8 +2,10 @@
 
 import os
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 HOT = "src/logplayer/wire/hot.py"
 BUILDS = {"build", "build_ext", "bdist_wheel", "editable_wheel", "install", "develop"}  # Other commands need no code.
@@ -25,4 +27,16 @@ def compiled() -> list[Extension]:
     return extensions
 
 
-setup(ext_modules=compiled())
+class AllOrNone(build_ext):
+    """mypyc makes two files of one module, and the one is nothing without the other."""
+
+    def build_extensions(self) -> None:
+        super().build_extensions()
+        files = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
+        if not all(file.exists() for file in files):
+            print(f"logplayer: {HOT} could not be compiled, and runs slower", file=sys.stderr)
+            for file in files:
+                file.unlink(missing_ok=True)
+
+
+setup(ext_modules=compiled(), cmdclass={"build_ext": AllOrNone})

@@ -258,7 +258,8 @@ async def test_what_is_for_nobody_is_counted_and_told(house: House, caplog: pyte
     assert "nobody owns its key" in caplog.text
 
 
-async def test_a_step_that_fails_half_way_ends_the_player(house: House) -> None:
+@pytest.mark.parametrize("when", ["an effect is performed", "what was sent is flushed"])
+async def test_a_step_that_fails_half_way_ends_the_player(house: House, when: str) -> None:
     """Its state cannot be trusted any more, and the event loop would only log it."""
     await house.targets("ab")
     playing = await house.play()
@@ -267,7 +268,10 @@ async def test_a_step_that_fails_half_way_ends_the_player(house: House) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no such luck")
 
-    playing.shell._perform = fail  # type: ignore[method-assign]
+    if when == "an effect is performed":
+        playing.shell._perform = fail  # type: ignore[method-assign]
+    else:
+        playing.shell._connections.flush = fail  # type: ignore[method-assign]
     asyncio.get_running_loop().call_soon(playing.shell._tell, StopRequested())
     with pytest.raises(RuntimeError, match="no such luck"):
         await asyncio.wait_for(playing.task, 10)

@@ -106,6 +106,7 @@ WIDE = b"\xff" * 9 + b"\x7f"  # A number of 70 bits, of which protobuf keeps 64.
         b"\x08" + WIDE + b"\x10\x09",
         b"\x08\x01\x10" + WIDE,
         b"\x08\x01\x10\x09\x1a\x0d\x08" + WIDE + b"\x12\x00",
+        b"\x08\x01\x10\x09\x1a\x89\x80\x80\x80\x80\x00\x08\x02\x12\x05abcde",  # A length in six bytes.
         b"\x08\x01\x10\x09\x08\x05",  # A field twice: the last one counts.
         b"\x08\x01\x10",
     ],

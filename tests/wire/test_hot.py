@@ -117,6 +117,8 @@ class TestForms:
             b"\x0a\x05\x0a\x01k\x18\x02",  # An operation of the future.
             b"\x0a\x06\x0a\x01k\x2a\x01x",  # A field of the future.
             b"\x0a\x06\x0a\x01k\x22\x01\xff",  # A name that is no text.
+            b"\x0a\x83\x80\x80\x80\x80\x00\x0a\x01k",  # A length in six bytes, which protobuf does not take.
+            b"\x0a\x08\x0a\x81\x80\x80\x80\x80\x00k",  # The same for the key.
             b"\x12\x01x",  # No mutation.
             b"\x0a\x07\x0a\x01k\x12\x01v",  # One that goes on behind the end.
             b"\x0a\x06\x0a\x01k\x12\x02v",  # A value that does.

@@ -190,14 +190,16 @@ class Shell:
         self._stepping = True
         self._connections.hold()
         try:
-            while self._inbox:
-                self.core.take(self._inbox.popleft(), self._perform)
+            try:
+                while self._inbox:
+                    self.core.take(self._inbox.popleft(), self._perform)
+            finally:
+                self._connections.flush()
         except (InvariantViolation, Exception) as error:  # noqa: BLE001
             # The step may be half done, and the loop would log and swallow the error: run() ends the process with it.
             if self._ending is not None and not self._ending.done():
                 self._ending.set_exception(error)
         finally:
-            self._connections.flush()
             self._stepping = False
 
     # --- What the core asks for ---

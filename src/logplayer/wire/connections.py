@@ -78,9 +78,9 @@ class Connections:
     def flush(self) -> None:
         """Nothing more comes for now: send what waits."""
         self._held = False
-        for connection in self._begun:
+        begun, self._begun = self._begun, []
+        for connection in begun:
             connection.end_turn()
-        self._begun.clear()
 
     def _begins(self, connection: TcpConnection) -> bool:
         if self._held:

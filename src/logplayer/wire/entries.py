@@ -78,7 +78,7 @@ def _field(payload: bytes, start: int) -> tuple[int, int]:
     """Where the message of the mutation at ``start`` begins and ends."""
     if payload[start] != _MUTATIONS:
         raise Malformed(f"byte {start} of a transaction does not start a mutation")
-    length, body = hot.read_varint(payload, start + 1, len(payload))
+    length, body = hot.read_length(payload, start + 1, len(payload))
     if body < 0:
         raise Malformed(f"a length ends or is too long at byte {start + 1}")
     if body + length > len(payload):

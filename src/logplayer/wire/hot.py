@@ -50,6 +50,11 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
+def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The same for a length, which has five bytes at most: protobuf takes no more."""
+    return read_varint(data, at, end if end < at + 5 else at + 5)
+
+
 # --- Transactions. ----------------------------------------------------------------------------------------
 
 _DELETE: Final = 1
@@ -60,18 +65,18 @@ def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int,
 
     The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at -1.
     """
-    length, at = read_varint(payload, start + 1, end)
+    length, at = read_length(payload, start + 1, end)
     stop = at + length
     if at < 0 or stop > end or payload[start] != 0x0A:  # Transaction.mutations: field 1, length-delimited.
         return _UNKNOWN
     key = key_end = value = value_end = target = target_end = at
     if at < stop and payload[at] == 0x0A:  # Mutation.key
-        length, key = read_varint(payload, at + 1, stop)
+        length, key = read_length(payload, at + 1, stop)
         at = key_end = key + length
         if key < 0 or at > stop:
             return _UNKNOWN
     if at < stop and payload[at] == 0x12:  # Mutation.value
-        length, value = read_varint(payload, at + 1, stop)
+        length, value = read_length(payload, at + 1, stop)
         at = value_end = value + length
         if value < 0 or at > stop:
             return _UNKNOWN
@@ -84,7 +89,7 @@ def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int,
         if op == _DELETE:
             value_end = -1
     if at < stop and payload[at] == 0x22:  # Mutation.target
-        length, target = read_varint(payload, at + 1, stop)
+        length, target = read_length(payload, at + 1, stop)
         at = target_end = target + length
         if target < 0 or at > stop:
             return _UNKNOWN
@@ -213,7 +218,7 @@ def read_batch(data: bytes) -> Batch | None:
     end = len(data)
     if end == 0 or data[0] != 0x12:  # ToTarget.batch
         return None
-    length, at = read_varint(data, 1, end)
+    length, at = read_length(data, 1, end)
     if at < 0 or at + length != end or at == end or data[at] != 0x08:  # Batch.prev
         return None
     prev, at = read_varint(data, at + 1, end)
@@ -226,14 +231,14 @@ def read_batch(data: bytes) -> Batch | None:
     while at < end:
         if data[at] != 0x1A:  # Batch.deliveries
             return None
-        length, at = read_varint(data, at + 1, end)
+        length, at = read_length(data, at + 1, end)
         stop = at + length
         if at < 0 or at == stop or stop > end or data[at] != 0x08:  # Delivery.index
             return None
         index, at = read_varint(data, at + 1, stop)
         if at < 0 or at == stop or data[at] != 0x12 or index > to:  # Delivery.payload
             return None
-        length, at = read_varint(data, at + 1, stop)
+        length, at = read_length(data, at + 1, stop)
         rest = stop - at - length
         if at < 0 or rest < 0:
             return None
