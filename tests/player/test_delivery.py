@@ -9,7 +9,7 @@ import pytest
 from player_support import QUICK, House, load, until
 
 from logplayer.core.entry import ExplicitMap
-from logplayer.core.event import StopRequested
+from logplayer.core.event import StopRequested, Ticked
 from logplayer.errors import TargetError
 from logplayer.log.protocol import NewEntry
 from logplayer.target.client import consistent_cut, position, wait_for
@@ -258,8 +258,8 @@ async def test_what_is_for_nobody_is_counted_and_told(house: House, caplog: pyte
     assert "nobody owns its key" in caplog.text
 
 
-@pytest.mark.parametrize("when", ["an effect is performed", "what was sent is flushed"])
-async def test_a_step_that_fails_half_way_ends_the_player(house: House, when: str) -> None:
+@pytest.mark.parametrize("what", ["an effect", "the flush"])
+async def test_a_step_that_fails_half_way_ends_the_player(house: House, what: str) -> None:
     """Its state cannot be trusted any more, and the event loop would only log it."""
     await house.targets("ab")
     playing = await house.play()
@@ -268,10 +268,11 @@ async def test_a_step_that_fails_half_way_ends_the_player(house: House, when: st
     def fail(*_: object) -> None:
         raise RuntimeError("no such luck")
 
-    if when == "an effect is performed":
-        playing.shell._perform = fail  # type: ignore[method-assign]
+    fact: StopRequested | Ticked
+    if what == "an effect":
+        playing.shell._perform, fact = fail, StopRequested()  # type: ignore[method-assign]
     else:
-        playing.shell._connections.flush = fail  # type: ignore[method-assign]
-    asyncio.get_running_loop().call_soon(playing.shell._tell, StopRequested())
+        playing.shell._connections.flush, fact = fail, Ticked(0)  # type: ignore[method-assign]
+    asyncio.get_running_loop().call_soon(playing.shell._tell, fact)
     with pytest.raises(RuntimeError, match="no such luck"):
         await asyncio.wait_for(playing.task, 10)
