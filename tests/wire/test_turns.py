@@ -6,10 +6,12 @@ import asyncio
 
 from wire_diary import Diary, wired
 
+from logplayer.core.fence import Position
 from logplayer.errors import TargetError
+from logplayer.wire import codec
 from logplayer.wire.connections import Connections
 from logplayer.wire.framing import frame
-from logplayer.wire.tcp_link import TcpConnection
+from logplayer.wire.tcp_link import PROMPT_BYTES, TcpConnection
 
 
 async def test_what_is_sent_in_one_turn_leaves_with_one_write_at_its_end_or_when_told() -> None:
@@ -31,15 +33,11 @@ async def test_what_is_sent_in_one_turn_leaves_with_one_write_at_its_end_or_when
     connection.end_turn()
     assert wire.written == [frame(1, b"a") + frame(2, b"b")]
     links[2].send(b"c")
+    assert begun == [connection] * 2
     assert [diary.heard for diary in diaries] == [[], [], []]
     await asyncio.sleep(0)
     assert wire.written[1:] == [frame(3, b"c")]
     assert [diary.heard for diary in diaries] == [["writable"]] * 3
-    links[0].send(b"d")
-    assert begun == [connection] * 2
-    assert wire.written[2:] == []
-    await asyncio.sleep(0)
-    assert wire.written[2:] == [frame(1, b"d")]
 
 
 async def test_what_the_only_link_of_a_connection_sends_leaves_at_once() -> None:
@@ -87,11 +85,10 @@ async def test_what_is_sent_while_it_is_held_leaves_when_it_is_flushed() -> None
         shared.hold()
         for link in links:
             link.send(b"x")
-        await asyncio.sleep(0.01)
         assert len(wire.written) == turn - 1
         shared.flush()
         assert wire.written[turn - 1 :] == [frame(1, b"x") + frame(2, b"x")]
-        await asyncio.sleep(0)
+        shared.settle()
         assert [diary.heard for diary in diaries] == [["writable"] * turn] * 2
 
 
@@ -119,3 +116,67 @@ async def test_a_connection_that_ends_while_it_is_held_is_an_end_for_its_links_a
     for diary in diaries:
         assert isinstance(await diary.end(), TargetError)
     assert wire.written == []
+
+
+def resting(shared: Connections) -> tuple[TcpConnection, list[Diary]]:
+    """A connection on which two links have sent little, and have not heard that they may send again."""
+    connection, _ = wired(shared._begins)
+    diaries = [Diary(), Diary()]
+    links = [connection.link(diary) for diary in diaries]
+    shared.hold()
+    for link in links:
+        link.send(b"x")
+    shared.flush()
+    return connection, diaries
+
+
+async def test_after_little_was_sent_the_links_rest_and_not_for_long() -> None:
+    _, diaries = resting(Connections())
+    await asyncio.sleep(0)
+    assert [diary.heard for diary in diaries] == [[], []]
+    for diary in diaries:
+        await diary.until(1)
+    await asyncio.sleep(0.01)
+    assert [diary.heard for diary in diaries] == [["writable"]] * 2
+
+
+async def test_an_answer_ends_the_rest() -> None:
+    connection, diaries = resting(Connections())
+    connection.data_received(frame(1, codec.encode_ack(Position(7))))
+    assert diaries[0].heard == ["writable", codec.Ack(7, 0)]
+    assert diaries[1].heard == ["writable"]
+    await asyncio.sleep(0.01)
+    assert diaries[1].heard == ["writable"], "once"
+
+
+async def test_who_rests_while_the_connection_is_full_waits_until_it_is_not() -> None:
+    shared = Connections()
+    connection, diaries = resting(shared)
+    connection.pause_writing()
+    shared.settle()
+    await asyncio.sleep(0.01)
+    assert [diary.heard for diary in diaries] == [[], []]
+    connection.resume_writing()
+    assert [diary.heard for diary in diaries] == [["writable"]] * 2
+
+
+async def test_after_much_was_sent_nobody_rests() -> None:
+    shared = Connections()
+    connection, _ = wired(shared._begins)
+    diary = Diary()
+    links = [connection.link(diary), connection.link(Diary())]
+    shared.hold()
+    links[0].send(bytes(PROMPT_BYTES))
+    shared.flush()
+    await asyncio.sleep(0)
+    assert diary.heard == ["writable"]
+
+
+async def test_what_another_link_sends_during_the_rest_does_not_wait_for_its_end() -> None:
+    shared = Connections()
+    connection, _ = resting(shared)
+    wire = connection._transport
+    third = connection.link(Diary())
+    third.send(b"open")
+    await asyncio.sleep(0)
+    assert wire.written[1:] == [frame(3, b"open")]  # type: ignore[attr-defined]

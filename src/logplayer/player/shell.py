@@ -328,6 +328,7 @@ class Shell:
     def _fetched(self, records: list[Record]) -> None:
         if self.on_dispatch is not None:
             self.on_dispatch(records)
+        self._connections.settle()
         router = self.core.control.router
         ownerless = router.ownerless
         self._tell(event.Fetched(route_entries(records, router, self._note_unroutable)))

@@ -51,6 +51,7 @@ class Connections:
         self._dialing: dict[Address, _Dialing] = {}
         self._held = False
         self._begun: list[TcpConnection] = []  # Those on which somebody has sent while they were held.
+        self._resting: set[TcpConnection] = set()  # Those on which somebody has sent since they were settled.
 
     async def connect(self, address: str, listener: Listener, timeout: float = 10.0) -> Link:
         """As :func:`logplayer.wire.transport.connect`, but it may share a connection with other streams."""
@@ -81,6 +82,13 @@ class Connections:
         begun, self._begun = self._begun, []
         for connection in begun:
             connection.end_turn()
+        self._resting.update(begun)
+
+    def settle(self) -> None:
+        """More will be sent: let those who have sent before send again."""
+        resting, self._resting = self._resting, set()
+        for connection in resting:
+            connection.settle()
 
     def _begins(self, connection: TcpConnection) -> bool:
         if self._held:

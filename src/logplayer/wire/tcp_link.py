@@ -23,6 +23,10 @@ from logplayer.wire.transport import Listener
 
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
+# After a write of less than so much, nobody waits to send more: the peer needs the processor sooner than we do. So the
+# links hear that they may send again when it answers, when somebody has more to send, or after this time.
+PROMPT_BYTES = 64 * 1024
+REST_SECONDS = 0.002
 
 # Hears of the first message of a turn; whether it will say when nothing more comes, by calling end_turn().
 Begun = Callable[["TcpConnection"], bool]
@@ -126,13 +130,25 @@ class TcpConnection(asyncio.Protocol):
 
     def end_turn(self) -> None:
         """Nothing more comes: send what waits. Only then is it time to think of the next turn."""
-        self._flush()
-        self._loop.call_soon(self._turn)
+        self.turning = False
+        if self._flush() < PROMPT_BYTES:
+            self._loop.call_later(REST_SECONDS, self._turn)
+        else:
+            self._loop.call_soon(self._turn)
 
-    def _flush(self) -> None:
-        if self.out and self._open:
-            out, self.out = self.out, []
-            self._transport.write(b"".join(out))
+    def settle(self) -> None:
+        """Somebody has more to send: whoever has sent may send again now."""
+        if self.sent and not self.turning and not self._paused:
+            self._release()
+
+    def _flush(self) -> int:
+        """Send what waits, and how much it was."""
+        if not self.out or not self._open:
+            return 0
+        data = b"".join(self.out)
+        self.out = []
+        self._transport.write(data)
+        return len(data)
 
     def leave(self, link: TcpLink, *, cut: bool) -> None:
         """A link has ended; with ``cut``, by this side."""
@@ -157,6 +173,7 @@ class TcpConnection(asyncio.Protocol):
         tune(transport)
 
     def data_received(self, data: bytes) -> None:
+        self.settle()
         try:
             for number, message in self._deframer.feed(data):
                 link = self._links.get(number)
@@ -186,7 +203,7 @@ class TcpConnection(asyncio.Protocol):
     # --- Inside ---
 
     def _turn(self) -> None:
-        """The turn of the loop is over in which somebody began to send."""
+        """The turn of the loop is over in which somebody began to send, or the rest behind it."""
         self.turning = False
         self._flush()
         if not self._paused:
