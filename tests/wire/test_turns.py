@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from wire_diary import Diary, wired
 
 from logplayer.core.fence import Position
@@ -160,13 +161,15 @@ async def test_who_rests_while_the_connection_is_full_waits_until_it_is_not() ->
     assert [diary.heard for diary in diaries] == [["writable"]] * 2
 
 
-async def test_after_much_was_sent_nobody_rests() -> None:
+@pytest.mark.parametrize("links", [1, 2])
+async def test_after_much_was_sent_nobody_rests(links: int) -> None:
+    """Nor does the only link of a connection, whose message has left before the turn ends."""
     shared = Connections()
     connection, _ = wired(shared._begins)
     diary = Diary()
-    links = [connection.link(diary), connection.link(Diary())]
+    first, *_others = [connection.link(diary) for _ in range(links)]
     shared.hold()
-    links[0].send(bytes(PROMPT_BYTES))
+    first.send(bytes(PROMPT_BYTES))
     shared.flush()
     await asyncio.sleep(0)
     assert diary.heard == ["writable"]

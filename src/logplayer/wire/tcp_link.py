@@ -85,6 +85,7 @@ class TcpConnection(asyncio.Protocol):
         self._open = True
         self._retired = False
         self._paused = False
+        self._written = 0  # In this turn, as bytes.
         self.turning = False  # The end of this turn of the loop is awaited.
         self.out: list[bytes] = []  # What leaves at the end of this turn.
         self.sent: list[TcpLink] = []  # Who has sent and not yet heard that it may send again.
@@ -131,7 +132,9 @@ class TcpConnection(asyncio.Protocol):
     def end_turn(self) -> None:
         """Nothing more comes: send what waits. Only then is it time to think of the next turn."""
         self.turning = False
-        if self._flush() < PROMPT_BYTES:
+        self._flush()
+        written, self._written = self._written, 0
+        if written < PROMPT_BYTES:
             self._loop.call_later(REST_SECONDS, self._turn)
         else:
             self._loop.call_soon(self._turn)
@@ -141,14 +144,12 @@ class TcpConnection(asyncio.Protocol):
         if self.sent and not self.turning and not self._paused:
             self._release()
 
-    def _flush(self) -> int:
-        """Send what waits, and how much it was."""
-        if not self.out or not self._open:
-            return 0
-        data = b"".join(self.out)
-        self.out = []
-        self._transport.write(data)
-        return len(data)
+    def _flush(self) -> None:
+        if self.out and self._open:
+            data = b"".join(self.out)
+            self.out = []
+            self._written += len(data)
+            self._transport.write(data)
 
     def leave(self, link: TcpLink, *, cut: bool) -> None:
         """A link has ended; with ``cut``, by this side."""
@@ -206,6 +207,7 @@ class TcpConnection(asyncio.Protocol):
         """The turn of the loop is over in which somebody began to send, or the rest behind it."""
         self.turning = False
         self._flush()
+        self._written = 0
         if not self._paused:
             self._release()
 
