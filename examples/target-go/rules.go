@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"golang.org/x/crypto/blake2b"
+	"github.com/zeebo/xxh3"
 
 	"logplayer.example/target/pb"
 )
@@ -21,14 +21,11 @@ func (s Session) Less(other Session) bool {
 // Digest is a sum modulo 2^128, over what was applied.
 type Digest struct{ Hi, Lo uint64 }
 
-// Add counts one entry: BLAKE2b-128 over its index (8 bytes, big-endian) and payload.
+// Add counts one entry: XXH3-128 over its payload, with its index as the seed.
 func (d Digest) Add(index uint64, payload []byte) Digest {
-	hash, _ := blake2b.New(16, nil)
-	hash.Write(binary.BigEndian.AppendUint64(nil, index))
-	hash.Write(payload)
-	sum := hash.Sum(nil)
-	lo, carry := bits.Add64(d.Lo, binary.BigEndian.Uint64(sum[8:]), 0)
-	hi, _ := bits.Add64(d.Hi, binary.BigEndian.Uint64(sum[:8]), carry)
+	sum := xxh3.Hash128Seed(payload, index)
+	lo, carry := bits.Add64(d.Lo, sum.Lo, 0)
+	hi, _ := bits.Add64(d.Hi, sum.Hi, carry)
 	return Digest{hi, lo}
 }
 

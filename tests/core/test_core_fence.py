@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +94,14 @@ def test_a_digest_tells_an_entry_left_out_given_twice_or_changed(given_: list[Me
     assert digest.extend(digest.EMPTY, changed) != whole
     moved = [*given_[:at], Message((one.index + 1) % 2**64, one.payload), *given_[at + 1 :]]
     assert digest.extend(digest.EMPTY, moved) != whole
+
+
+def test_the_digest_is_the_one_that_the_protocol_page_tells() -> None:
+    assert digest.entry_digest(0, b"") == 0x99AA06D3014798D86001C324468D497F  # As the makers of the hash publish it.
+    page = Path(__file__).parents[2] / "docs" / "reference" / "protocol.md"
+    told = re.search(r"nothing but index 7 with the payload `abc`: `([0-9a-f]{32})`", page.read_text())
+    assert told is not None
+    assert digest.to_bytes(digest.extend(digest.EMPTY, [Message(7, b"abc")])).hex() == told[1]
 
 
 def test_an_empty_store_has_the_empty_digest() -> None:
