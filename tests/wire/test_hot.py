@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from plain_hot import BOTH, COMPILED, SOURCE, plain
 from wire_damage import Changes, damage, damaged, transactions
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import HashMap, Message
+from logplayer.core.route import owner_of
 from logplayer.errors import ConfigError
 from logplayer.wire import hot
 from servers import missing
@@ -25,9 +26,13 @@ def owner(key: bytes) -> str:
     return ("", "t0", "t1", "t2")[len(key) % 4]
 
 
+hashed = owner_of(HashMap(("t0", "t1", "t2")))
+
+
 READERS: list[Callable[[Any, bytes], object]] = [
     lambda module, data: module.read_mutations(data),
     lambda module, data: module.read_parts(data, owner),
+    lambda module, data: module.read_parts(data, hashed),
     lambda module, data: module.read_changes(data),
     lambda module, data: module.read_rows(7, data),
     lambda module, data: module.read_batch(data),
@@ -50,6 +55,12 @@ def test_both_read_a_damaged_transaction_alike(payload: bytes, changes: Changes)
     data = damaged(payload, changes)
     for read in READERS:
         assert read(hot, data) == read(plain, data)
+
+
+@given(transactions)
+def test_the_hash_is_the_one_of_the_map(payload: bytes) -> None:
+    for module in BOTH:
+        assert module.read_parts(payload, hashed) == module.read_parts(payload, lambda key: hashed(key))
 
 
 @given(u64, u64, messages, damage)

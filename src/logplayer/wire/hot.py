@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 from logplayer.core.entry import Message, Mutation, Row
 from logplayer.core.fence import Batch
+from logplayer.core.route import HashOwner
 
 _new_tuple: Final[Any] = tuple.__new__  # A third of the time that the class itself takes.
 
@@ -128,6 +130,8 @@ def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str,
     """
     parts: dict[str, bytes] = {}
     several: dict[str, list[bytes]] = {}
+    hashed: tuple[str, ...] = owner.targets if isinstance(owner, HashOwner) else ()
+    count = len(hashed)
     ownerless = 0
     start, end = 0, len(payload)
     while start < end:
@@ -139,6 +143,8 @@ def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str,
                 name = payload[target:target_end].decode()
             except UnicodeDecodeError:
                 return None
+        elif count:
+            name = hashed[crc32(payload[key:key_end]) % count]
         else:
             name = owner(payload[key:key_end])
         piece = payload[start:stop]
