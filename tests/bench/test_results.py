@@ -153,9 +153,25 @@ def test_ratios_are_theirs_over_ours_and_ours_over_bare() -> None:
         "player_vs_bare_p99": 1.2,
         "throughput_vs_bare": 0.8,
     }
-    assert all(name.endswith("_tcp") for name in missing)
+    own = {"player_vs_bare_20_p50", "player_vs_bare_20_p99", "tcp_vs_grpc_mean"}
+    assert {name for name in missing if not name.endswith("_tcp")} == own
     lines = [line.split() for line in result_text(result | {"measures": throughput}).splitlines()]
     assert ["kafka_eos_mean", "15", ">=", "10", "holds"] in lines
+
+
+def test_a_round_in_which_the_log_stood_still_decides_no_ratio_of_typical_rounds() -> None:
+    def rounds(*players: float) -> list[dict[str, Any]]:
+        shares = ("mean", "p50", "p99")
+        return [{"reached_rate": 100.0, "seconds": 3.0, "player": dict.fromkeys(shares, player)} for player in players]
+
+    ratios, _ = results.ratios_of(
+        made(
+            row("ours_tcp", 20, player=30.0, rounds=rounds(0.3, 0.6, 90.0)),
+            row("bare_tcp", 20, rounds=rounds(0.4, 0.5, 0.5)),
+            row("ours_grpc", 20, rounds=rounds(2.0, 1.0, 2.0)),
+        )
+    )
+    assert ratios == {"player_vs_bare_20_p50_tcp": 1.2, "player_vs_bare_20_p99_tcp": 1.2, "tcp_vs_grpc_mean": 0.3}
 
 
 def test_a_ratio_that_cannot_be_is_absent_with_a_reason() -> None:
