@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from player_support import House, until
 
 from logplayer.core.entry import HashMap
 from logplayer.core.fence import Position
+from logplayer.core.limits import Limits
 from logplayer.errors import Poison
+from logplayer.target import tcp_server
 from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
+from logplayer.wire import tcp_link
 
 NAMES = ("a", "b", "c", "d")
 
@@ -49,4 +53,23 @@ async def test_a_player_shares_one_connection_among_the_targets_of_an_address(ho
     assert len(peers) == 1
     assert await player.stop() == "stopped"
     await until(lambda: not peers, "the connection is closed")
+    await server.stop()
+
+
+async def test_the_next_entry_ends_the_rest_behind_a_small_write(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((tcp_link, "REST_SECONDS"), (tcp_server, "ACK_SECONDS")):
+        monkeypatch.setattr(module, name, 600.0)  # So that neither time nor an ack can end it.
+    stores = {name: MemoryTarget() for name in ("a", "b")}
+    server = TargetServer(stores)
+    [address] = await server.start(tcp="127.0.0.1:0")
+    player = await house.play(
+        targets=dict.fromkeys(stores, address),
+        map=HashMap(tuple(stores)),
+        limits=Limits(heartbeat_ms=300_000, silence_ms_max=600_000, progress_ms_max=600_000, idle_ms_max=600_000),
+        drain_ms_max=1,
+    )
+    for _ in range(5):
+        last = await house.append(1, targets=stores)
+        await until(lambda: all(store.position().index >= last for store in stores.values()), f"{last} is delivered")  # noqa: B023
+    await player.stop()
     await server.stop()
