@@ -21,9 +21,9 @@ func (s Session) Less(other Session) bool {
 // Digest is a sum modulo 2^128, over what was applied.
 type Digest struct{ Hi, Lo uint64 }
 
-// Add counts one entry: XXH3-128 over its payload, with its index as the seed.
+// Add counts one entry: XXH3-128 over its index (8 bytes, big-endian) and payload.
 func (d Digest) Add(index uint64, payload []byte) Digest {
-	sum := xxh3.Hash128Seed(payload, index)
+	sum := xxh3.Hash128(append(binary.BigEndian.AppendUint64(nil, index), payload...))
 	lo, carry := bits.Add64(d.Lo, sum.Lo, 0)
 	hi, _ := bits.Add64(d.Hi, sum.Hi, carry)
 	return Digest{hi, lo}

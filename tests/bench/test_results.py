@@ -164,13 +164,15 @@ def test_a_round_in_which_the_log_stood_still_decides_no_ratio_of_typical_rounds
         shares = ("mean", "p50", "p99")
         return [{"reached_rate": 100.0, "seconds": 3.0, "player": dict.fromkeys(shares, player)} for player in players]
 
-    ratios, _ = results.ratios_of(
+    ratios, missing = results.ratios_of(
         made(
+            row("bare_grpc", 20, rounds=rounds(2.0, 2.0)),
             row("ours_tcp", 20, player=30.0, rounds=rounds(0.3, 0.6, 90.0)),
             row("bare_tcp", 20, rounds=rounds(0.4, 0.5, 0.5)),
             row("ours_grpc", 20, rounds=rounds(2.0, 1.0, 2.0)),
         )
     )
+    assert "2 rounds" in missing["player_vs_bare_20_p50"]
     assert ratios == {"player_vs_bare_20_p50_tcp": 1.2, "player_vs_bare_20_p99_tcp": 1.2, "tcp_vs_grpc_mean": 0.3}
 
 

@@ -63,6 +63,12 @@ def test_the_hash_is_the_one_of_the_map(payload: bytes) -> None:
         assert module.read_parts(payload, hashed) == module.read_parts(payload, lambda key: hashed(key))
 
 
+def test_a_map_may_hold_its_targets_in_a_list() -> None:
+    listed = owner_of(HashMap(["t0"]))  # type: ignore[arg-type]
+    for module in BOTH:
+        assert module.read_parts(b"\x0a\x03\x0a\x01k", listed) == ({"t0": b"\x0a\x03\x0a\x01k"}, 0)
+
+
 @given(u64, u64, messages, damage)
 def test_both_write_and_read_batches_alike(prev: int, to: int, some: list[Message], changes: Changes) -> None:
     whole = hot.encode_batch(prev, to, some)

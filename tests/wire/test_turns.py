@@ -93,6 +93,25 @@ async def test_what_is_sent_while_it_is_held_leaves_when_it_is_flushed() -> None
         assert [diary.heard for diary in diaries] == [["writable"] * turn] * 2
 
 
+async def test_the_rest_of_an_earlier_turn_does_not_end_that_of_a_later_one() -> None:
+    shared = Connections()
+    connection, _ = wired(shared._begins)
+    link = connection.link(Diary())
+    rests = []
+    for data in (b"x", b"x", bytes(PROMPT_BYTES)):
+        shared.hold()
+        link.send(data)
+        shared.flush()
+        rests.append(connection._rest)
+        shared.settle()
+    first, second, none = rests
+    assert first is not None
+    assert second is not None
+    assert first.cancelled()
+    assert second.cancelled()
+    assert none is None
+
+
 async def test_what_is_sent_while_nothing_is_held_leaves_at_the_end_of_the_turn() -> None:
     shared = Connections()
     connection, wire = wired(shared._begins)

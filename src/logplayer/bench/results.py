@@ -21,6 +21,7 @@ Found = tuple[float, str]  # A ratio, and at which rate.
 STEADY = 2.0  # A delay that more than doubles within a run measures a backlog, one that halves a cold start.
 QUICK = 0.25  # A delay of more than this share of a turn may be a backlog from its first moment on.
 REACHED = 0.9  # Who asks for less than this share of the rate, because it waits for itself, is measured at its limit.
+ROUNDS_MIN = 3  # Of fewer, the median is no more robust than the mean.
 SUMMARY = "summary.json"
 
 
@@ -179,6 +180,9 @@ def _typical(ours: str, theirs: str, share: str) -> Callable[[Result], Found]:
 
     def find(result: Result) -> Found:
         above, below = pair_of(result, ours, theirs, "targets", 20)
+        fewest = min(len(above["rounds"]), len(below["rounds"]))
+        if fewest < ROUNDS_MIN:
+            raise Absent(f"{ours} and {theirs} with 20 targets: {fewest} rounds; a typical one needs {ROUNDS_MIN}")
         value, by = (statistics.median(part["player"][share] for part in row["rounds"]) for row in (above, below))
         return float(value / by), f"{above['rate']:g} transactions/s"
 

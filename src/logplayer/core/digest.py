@@ -1,6 +1,6 @@
 """A target's digest: a running sum over (index, payload) of everything that it was given.
 
-The digest is the sum, modulo 2**128, of XXH3-128 over the entry's payload, with its index as the seed.
+The digest is the sum, modulo 2**128, of XXH3-128 over the entry's index (8 bytes, big-endian) and payload.
 A sum and not a chain: ranges can be added up in parallel (audit, backfill) and in any order. It still tells an
 entry left out, given twice, changed, or given under another index; the order is what the range rule guards.
 
@@ -21,13 +21,13 @@ _MODULUS_MASK = (1 << 128) - 1
 
 def entry_digest(index: int, payload: bytes) -> int:
     """The digest of a single entry."""
-    return xxh3_128_intdigest(payload, index)
+    return xxh3_128_intdigest(index.to_bytes(8, "big") + payload)
 
 
 def extend(digest: int, messages: Iterable[Message]) -> int:
     """The digest after ``messages`` too. A quarantined message counts: the target was given it."""
     for index, payload, _ in messages:
-        digest += xxh3_128_intdigest(payload, index)
+        digest += xxh3_128_intdigest(index.to_bytes(8, "big") + payload)
     return digest & _MODULUS_MASK
 
 

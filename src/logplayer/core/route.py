@@ -37,7 +37,7 @@ def owner_of(shard_map: ShardMap) -> Owner:
     if not targets:
         raise ConfigError("a shard map needs at least one target")
     if isinstance(shard_map, HashMap):
-        return HashOwner(targets)
+        return HashOwner(tuple(targets))
     bounds = shard_map.bounds
     if len(bounds) != len(targets) - 1 or any(low >= high for low, high in pairwise(bounds)):
         raise ConfigError(

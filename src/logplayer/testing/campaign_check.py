@@ -91,7 +91,7 @@ def _split(payload: bytes, owner: Owner) -> dict[str, tuple[bytes, list[pb.Mutat
 def _apply(expected: Expected, index: int, payload: bytes, mutations: list[pb.Mutation], aside: bool) -> None:
     expected.entries += 1
     expected.last = index
-    own = int(xxh3_128(payload, seed=index).hexdigest(), 16)
+    own = int(xxh3_128(index.to_bytes(8, "big") + payload).hexdigest(), 16)
     expected.digest = (expected.digest + own) % 2**128
     if aside:
         expected.quarantine[index] = payload

@@ -130,7 +130,7 @@ def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str,
     """
     parts: dict[str, bytes] = {}
     several: dict[str, list[bytes]] = {}
-    hashed: tuple[str, ...] = owner.targets if isinstance(owner, HashOwner) else ()
+    hashed: tuple[str, ...] = owner.targets if type(owner) is HashOwner else ()
     count = len(hashed)
     ownerless = 0
     start, end = 0, len(payload)

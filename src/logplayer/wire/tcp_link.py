@@ -86,6 +86,7 @@ class TcpConnection(asyncio.Protocol):
         self._retired = False
         self._paused = False
         self._written = 0  # In this turn, as bytes.
+        self._rest: asyncio.TimerHandle | None = None
         self.turning = False  # The end of this turn of the loop is awaited.
         self.out: list[bytes] = []  # What leaves at the end of this turn.
         self.sent: list[TcpLink] = []  # Who has sent and not yet heard that it may send again.
@@ -134,8 +135,11 @@ class TcpConnection(asyncio.Protocol):
         self.turning = False
         self._flush()
         written, self._written = self._written, 0
+        if self._rest is not None:
+            self._rest.cancel()  # That of an earlier turn: it would cut this one short.
+            self._rest = None
         if written < PROMPT_BYTES:
-            self._loop.call_later(REST_SECONDS, self._turn)
+            self._rest = self._loop.call_later(REST_SECONDS, self._turn)
         else:
             self._loop.call_soon(self._turn)
 
