@@ -19,8 +19,8 @@ from pathlib import Path
 
 from docs_document import Block, Command, blocks, commands
 
-from logplayer.demo.world import free_cluster_port, free_ports
-from logplayer.log.cluster import NODES, Cluster
+from logplayer.demo.world import free_ports
+from logplayer.log.cluster import NODES, Cluster, free_cluster_port
 
 INTERRUPT_SECONDS = 5
 SECONDS_MAX = 400
@@ -56,7 +56,7 @@ class Places:
         wanted = sorted({one or other for one, other in _PORT.findall(text)} - {str(port) for port in _NATS})
         self.ports = {**dict(zip(wanted, map(str, free_ports(len(wanted))), strict=True)), **self.ports}
         if "cluster up" in text:
-            first = free_cluster_port()
+            first = free_cluster_port(2)
             self.ports |= {str(port): str(first + i) for i, port in enumerate(_NATS)}
 
     def replace(self, text: str) -> str:

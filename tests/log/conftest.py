@@ -20,13 +20,12 @@ def nats_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from logplayer.errors import UserError
 
     try:
-        from logplayer.log.cluster import Cluster, find_server
-        from logplayer.testing.log_nats import free_port
+        from logplayer.log.cluster import Cluster, find_server, free_cluster_port
 
         find_server()
     except (ImportError, UserError) as error:
         missing(str(error))
-    cluster = Cluster(tmp_path_factory.mktemp("nats"), free_port())
+    cluster = Cluster(tmp_path_factory.mktemp("nats"), free_cluster_port(1))
     cluster.up()
     yield cluster
     cluster.down()

@@ -20,14 +20,13 @@ def run(verb: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProc
 
 def test_up_status_append_down(tmp_path: Path) -> None:
     try:
-        from logplayer.log.cluster import find_server
-        from logplayer.testing.log_nats import free_port
+        from logplayer.log.cluster import find_server, free_cluster_port
 
         find_server()
     except (ImportError, UserError) as error:
         missing(str(error))
     where = ("--dir", str(tmp_path / "c"))
-    port = ("--port", str(free_port()))
+    port = ("--port", str(free_cluster_port(1)))
     try:
         up = json.loads(run("cluster up", *where, *port, "--json").stdout)
         assert [node["syncs"] for node in up["nodes"]] == [True] * 3

@@ -15,14 +15,14 @@ import pytest
 
 from logplayer.errors import CorruptEntry, LogUnavailable, UserError
 from logplayer.log import nats_reader, nats_writer
-from logplayer.log.cluster import MONITOR_OFFSET, NODES, Cluster, find_server
+from logplayer.log.cluster import MONITOR_OFFSET, NODES, Cluster, find_server, free_cluster_port
 from logplayer.log.frame import encode
 from logplayer.log.nats_link import Unsynced
 from logplayer.log.nats_log import NatsLog
 from logplayer.testing.log_check import Acked, Watcher, entry
 from logplayer.testing.log_harness import produce
 from logplayer.testing.log_kit import collect, fill, in_time
-from logplayer.testing.log_nats import flip, free_port, hosts, leader_of, wait_for_acks
+from logplayer.testing.log_nats import flip, hosts, leader_of, wait_for_acks
 
 
 async def opened(cluster: Cluster, name: str) -> NatsLog:
@@ -205,7 +205,7 @@ async def test_an_entry_that_is_damaged_everywhere_is_named(nats_cluster: Cluste
 @contextlib.contextmanager
 def single_server(folder: Path, *options: str) -> Iterator[int]:
     """One server with JetStream's default: it syncs every two minutes."""
-    port = free_port()
+    port = free_cluster_port(1)
     command = [find_server(), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)]
     if "monitor" in options:
         command += ["-m", str(port + MONITOR_OFFSET)]
@@ -237,7 +237,7 @@ async def test_a_server_without_monitor_is_said_to_be_unknown(tmp_path: Path, ca
 
 
 async def test_cluster_up_refuses_a_lazy_configuration(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path / "c", free_port())
+    cluster = Cluster(tmp_path / "c", free_cluster_port(1))
     cluster.up()
     cluster.down()
     config = cluster.folder(1) / "nats.conf"
@@ -249,4 +249,4 @@ async def test_cluster_up_refuses_a_lazy_configuration(tmp_path: Path) -> None:
 
 async def test_no_cluster() -> None:
     with pytest.raises(LogUnavailable, match="is the cluster up"):
-        await in_time(NatsLog.open([f"127.0.0.1:{free_port()}"], "x"))
+        await in_time(NatsLog.open([f"127.0.0.1:{free_cluster_port(1)}"], "x"))

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Protocol
 
-from logplayer.demo.world import free_cluster_port
 from logplayer.errors import LogUnavailable
-from logplayer.log.cluster import Cluster
+from logplayer.log.cluster import Cluster, free_cluster_port
 
 KINDS = ("nats", "file")
 

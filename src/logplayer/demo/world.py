@@ -16,7 +16,7 @@ from typing import Any
 from logplayer.demo.journal import install
 from logplayer.demo.processes import Child, Family, descendants
 from logplayer.errors import UserError
-from logplayer.log.cluster import MONITOR_OFFSET, NODES, PEER_OFFSET
+from logplayer.log.cluster import free_cluster_port
 from logplayer.player.status_server import ask
 
 Say = Callable[[str], None]
@@ -144,18 +144,6 @@ class World:
         await asyncio.sleep(3.0)
         rival.stop()
         say("the rival left")
-
-
-def free_cluster_port() -> int:
-    """The first port of a NATS cluster: each of its servers takes three, a fixed distance apart."""
-    offsets = [base + node for base in (0, PEER_OFFSET, MONITOR_OFFSET) for node in range(NODES)]
-    for _ in range(100):
-        port = random.randrange(11_000, 22_000, 10)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for offset in offsets:
-                stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
-            return port
-    raise UserError("no free ports for three NATS servers were found; use --log file")
 
 
 def free_ports(count: int) -> list[int]:

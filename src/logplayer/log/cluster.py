@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -47,6 +48,22 @@ cluster {{
   routes: [{routes}]
 }}
 """
+
+
+def free_cluster_port(lane: int = 0) -> int:
+    """The first port of a cluster whose nine are free now.
+
+    A port is free until its server listens: those who start clusters side by side, in tests, take different lanes
+    (0, 1 or 2), which have no port in common.
+    """
+    offsets = [base + node for base in (0, PEER_OFFSET, MONITOR_OFFSET) for node in range(NODES)]
+    for _ in range(100):
+        port = random.randrange(11_000, 22_000, 10) + lane * NODES
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for offset in offsets:
+                stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
+            return port
+    raise UserError("no free ports for three NATS servers were found: stop other servers, or choose with --port")
 
 
 class NodeStatus(NamedTuple):

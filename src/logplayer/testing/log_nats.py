@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import socket
 from pathlib import Path
 from typing import Any
 
-from logplayer.log.cluster import MONITOR_OFFSET, NODES, PEER_OFFSET, Cluster
+from logplayer.log.cluster import NODES, Cluster
 from logplayer.log.nats_log import NatsLog
 from logplayer.log.protocol import Log
 from logplayer.testing.log_check import Acked, payload
 from logplayer.testing.log_harness import flip_in_files, produce
 from logplayer.testing.log_kit import Harness
-
-
-def free_port() -> int:
-    """The first of nine free ports that a cluster can have."""
-    for _ in range(100):
-        port = random.randrange(11000, 26000, 10)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for offset in (0, PEER_OFFSET, MONITOR_OFFSET):
-                for node in range(NODES):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port + node + offset)))
-            return port
-    raise RuntimeError("no free ports found")
 
 
 def hosts(cluster: Cluster) -> tuple[str, ...]:

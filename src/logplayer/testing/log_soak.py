@@ -59,10 +59,10 @@ async def file_campaign(folder: Path, kills: int, chance: random.Random) -> Watc
 
 async def nats_campaign(folder: Path, kills: int) -> Watcher:
     """Kills of the leader and of all nodes of a replicated log, in turn, under load."""
-    from logplayer.log.cluster import Cluster
-    from logplayer.testing.log_nats import NatsHarness, free_port
+    from logplayer.log.cluster import Cluster, free_cluster_port
+    from logplayer.testing.log_nats import NatsHarness
 
-    cluster = Cluster(folder / "cluster", free_port())
+    cluster = Cluster(folder / "cluster", free_cluster_port(1))
     await asyncio.to_thread(cluster.up)
     watcher = Watcher()
     try:
