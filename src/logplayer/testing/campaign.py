@@ -258,8 +258,10 @@ class Campaign:
         living = self.world.living()
         codes = await asyncio.gather(*(player.end() for player in living))
         for player, code in zip(living, codes, strict=True):
-            young = code == -signal.SIGTERM and "playing" not in player.said()  # Python itself was still starting.
-            if code not in WELL and not young:
+            said = player.said()
+            # Python itself was still starting, or was on its way out after the player had ended by itself.
+            unheard = code == -signal.SIGTERM and ("playing" not in said or "ended" in said)
+            if code not in WELL and not unheard:
                 self.report.problems.append(f"{player.name} was asked to end and left with exit code {code}")
         children = [*self.world.players, *self.world.children(), self.world.log]
         for child in children:
