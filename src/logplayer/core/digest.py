@@ -27,7 +27,7 @@ def entry_digest(index: int, payload: bytes) -> int:
 def extend(digest: int, messages: Iterable[Message]) -> int:
     """The digest after ``messages`` too. A quarantined message counts: the target was given it."""
     for index, payload, _ in messages:
-        digest += xxh3_128_intdigest(index.to_bytes(8, "big") + payload)
+        digest += entry_digest(index, payload)
     return digest & _MODULUS_MASK
 
 

@@ -63,7 +63,7 @@ def free_cluster_port(lane: int = 0) -> int:
             for offset in offsets:
                 stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
             return port
-    raise UserError("no free ports for three NATS servers were found: stop other servers, or choose with --port")
+    raise UserError("no free ports for three NATS servers were found; use --log file")
 
 
 class NodeStatus(NamedTuple):

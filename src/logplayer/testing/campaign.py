@@ -260,7 +260,7 @@ class Campaign:
         for player, code in zip(living, codes, strict=True):
             said = player.said()
             # Python itself was still starting, or was on its way out after the player had ended by itself.
-            unheard = code == -signal.SIGTERM and ("playing" not in said or "ended" in said)
+            unheard = code == -signal.SIGTERM and ("playing" not in said or "\nended: how " in said)
             if code not in WELL and not unheard:
                 self.report.problems.append(f"{player.name} was asked to end and left with exit code {code}")
         children = [*self.world.players, *self.world.children(), self.world.log]
