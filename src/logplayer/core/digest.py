@@ -26,13 +26,13 @@ def entry_digest(index: int, payload: bytes) -> int:
 
 def extend(digest: int, messages: Iterable[Message]) -> int:
     """The digest after ``messages`` too. A quarantined message counts: the target was given it."""
-    for index, payload, _ in messages:
+    for index, payload, _, _ in messages:
         digest += entry_digest(index, payload)
     return digest & _MODULUS_MASK
 
 
 def to_bytes(digest: int) -> bytes:
-    """The digest as it stands on the wire and in the stores."""
+    """The digest as it is on the wire and in the stores."""
     return digest.to_bytes(16, "big")
 
 

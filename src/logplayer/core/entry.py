@@ -1,4 +1,4 @@
-"""What flows: mutations, entries, the message that one target gets of one entry, and the rows that it writes."""
+"""What flows: entries, their mutations, the message that one target gets of one entry, and the rows that it writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ class Session(NamedTuple):
 
 
 class Mutation(NamedTuple):
-    """One change of one key. ``encoded`` is the mutation as a protobuf field, ready to be joined."""
+    """One change of one key. ``encoded`` is the mutation as a protobuf field, ready to be joined.
+
+    Example:
+        >>> import logplayer as lp
+        >>> lp.put("alice", "90", target="a").target
+        'a'
+    """
 
     key: bytes
     encoded: bytes
@@ -35,10 +41,16 @@ class Message(NamedTuple):
     index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     payload: bytes
     quarantine: bool = False  # The target keeps it aside instead of applying it.
+    chain: bytes = b""  # The log's chain value at the index. On the wire only where the batch goes on after it.
 
 
 class Row(NamedTuple):
-    """One key to write; ``value`` None deletes it, and deleting what is not there is no error."""
+    """One key to write; ``value`` None deletes it; deleting a key that does not exist is allowed.
+
+    Example:
+        >>> Row(7, b"alice", None).value is None  # Entry 7 deletes it.
+        True
+    """
 
     entry: int
     key: bytes
@@ -54,6 +66,7 @@ class Takeover:
 
     group: str = ""
     player: str = ""
+    application: int = 0  # The Spark application of the player: the index of its own record. 0: none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +74,8 @@ class TargetAdded:
     """From this record on ``target`` is a member, and holds the trim point at ``at`` until it reports its own index.
 
     ``at`` is where its content begins to be the player's duty: everything up to there must be in it before it opens.
-    None stands for the record's own index, which no trim can have passed. An explicit index may already be trimmed;
-    then the target is told to re-seed. For a target that is a member already, only the address changes.
+    None means the record's own index, which no trim can have passed. An explicit index may already be trimmed;
+    then the target must be re-seeded. For a target that is a member already, only the address changes.
     """
 
     target: str
@@ -79,7 +92,7 @@ class TargetRemoved:
 
 @dataclass(frozen=True, slots=True)
 class MapChanged:
-    """Entries behind this record are routed by ``map``."""
+    """Entries after this record are routed by ``map``."""
 
     map: ShardMap
 
@@ -94,25 +107,52 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineRevoked:
+    """An operator took the decision back: ``target`` gets the entry ``index`` as any other.
+
+    It holds for what is queued from this record on. A target that has index ``index`` by then keeps what it has done.
+    """
+
+    target: str
+    index: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Decides nothing: on the wire it repeats all decisions, so that older records can be trimmed."""
 
 
-Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | Checkpoint
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """An operator decided what holds from here on, because the decisions before could not be read any more.
+
+    It replaces all of them. Invariant: ``at`` of a member is never None; the maps' indexes rise.
+    """
+
+    members: tuple[TargetAdded, ...]
+    maps: tuple[tuple[int, ShardMap], ...]
+    quarantined: tuple[tuple[str, int], ...] = ()
+    reason: str = ""
+
+
+Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | QuarantineRevoked | Checkpoint | Repaired
 
 
 @dataclass(slots=True)
 class Entry:
-    """One entry of the log: a transaction's mutations, or a control record.
+    """One entry of the log: a transaction as its producer encoded it, or a control record.
 
-    ``parts`` remembers how the router split it. The map in force at an index never changes, so several readers of one
-    entry share the work.
+    The router splits it once: from then on ``parts`` holds what each target gets, and the payload is let go. The map in
+    force at an index never changes, so several readers of one entry share the work.
     """
 
     index: int
-    mutations: tuple[Mutation, ...] = ()
+    payload: bytes = field(default=b"", compare=False, repr=False)
     record: Record | None = None
     parts: dict[str, bytes] | None = field(default=None, compare=False, repr=False)
+    malformed: str = field(default="", compare=False)  # Why the payload cannot be split; known once that was tried.
+    chain: bytes = b""  # The log's chain value at the index.
 
 
 # --- Shard maps: data, so that a log record can carry one. ------------------------------------------------
@@ -120,14 +160,29 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HashMap:
-    """``targets[crc32(key) mod len(targets)]`` owns the key."""
+    """``targets[crc32(part) mod len(targets)]`` owns the key, whose ``part`` is what ``by`` says of it.
+
+    Keys with the same part live together. ``by`` is empty for the whole key; ``tag`` for what stands in the first pair
+    of braces (``line/{7}/1``); ``prefix SEP`` for what stands before the first SEP (``prefix :`` for ``7:line:1``). A
+    key that has no such part is hashed as a whole.
+
+    Example:
+        >>> HashMap(("a", "b"), by="prefix /").targets
+        ('a', 'b')
+    """
 
     targets: tuple[str, ...]
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeMap:
-    """``targets[i]`` owns the keys in ``[bounds[i-1], bounds[i])``; there is one bound less than there are targets."""
+    """``targets[i]`` owns the keys in ``[bounds[i-1], bounds[i])``; there is one bound less than there are targets.
+
+    Example:
+        >>> RangeMap((b"m",), ("a", "b")).targets  # a owns the keys below m, b the others.
+        ('a', 'b')
+    """
 
     bounds: tuple[bytes, ...]
     targets: tuple[str, ...]
@@ -135,7 +190,13 @@ class RangeMap:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitMap:
-    """Every mutation names its target itself."""
+    """Every mutation names its target itself.
+
+    Example:
+        >>> import logplayer as lp
+        >>> lp.Config(log="file:///tmp/wal", map=lp.ExplicitMap()).map
+        ExplicitMap()
+    """
 
 
 ShardMap = HashMap | RangeMap | ExplicitMap
@@ -151,3 +212,4 @@ class Refusal(enum.Enum):
     WRONG_TARGET = 5
     WRONG_LOG = 6
     POISON = 7
+    DIVERGED = 8

@@ -9,7 +9,12 @@ from logplayer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a player holds per target, and how long it waits. Milliseconds are the core's unit of time."""
+    """How much a player holds per target, and how long it waits. Milliseconds are the core's unit of time.
+
+    Example:
+        >>> Limits(queue_count_max=100).queue_count_max
+        100
+    """
 
     queue_count_max: int = 4096  # Too low: targets fall back to catch-up under bursts. Too high: memory per target.
     queue_bytes_max: int = 8 << 20  # The same, in bytes. A single larger message still passes, alone.

@@ -1,14 +1,16 @@
 """Trace records: one dict per transition, in the shape that ``spec/TraceLogPlayer.tla`` is checked against.
 
 A player's records carry ``node = "P<epoch>"``, a target's ``node = "T<name>"``. Only the order per node matters.
-Tracing is off unless a sink is given; the core calls the sink in the step that made the transition.
+Tracing is off unless a sink is given; the core calls the sink in the step that made the transition. It only observes:
+the effects and their order are the same with a sink and without. Where the spec wants another order of the lines than
+that of the effects, the lines are kept back, never the effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from logplayer.core.effect import SendBatch
+from logplayer.core.effects import SendBatch
 from logplayer.core.entry import Session
 
 Sink = Callable[[Mapping[str, object]], None]
@@ -25,8 +27,14 @@ class PlayerTrace:
         self._sink = sink
 
     def main(self, event: str, **facts: object) -> None:
-        """A transition of the player as a whole: start, dispatch, jump, trim, stepdown."""
+        """A transition of the player as a whole: start, jump, trim, stepdown."""
         self._sink({"node": self._node, "ev": event, "epoch": self._epoch, **facts})
+
+    def dispatch(self, index: int, demoted: list[str], passed: list[SendBatch]) -> None:
+        """An entry was dispatched, and ``passed`` left with it. To the spec that is the dispatch and then the sends."""
+        self.main("dispatch", index=index, demoted=demoted)
+        for batch in passed:
+            self.send(batch)
 
     def session(self, event: str, target: str, session: Session, **facts: object) -> None:
         """A transition of one session: open, opened, read, join, ack, suspend."""
@@ -70,7 +78,7 @@ class TargetTrace:
         )
 
     def crash(self, index: int) -> None:
-        """The target restarted and stands at ``index``."""
+        """The target restarted and has ``index``."""
         self._sink({"node": f"T{self._name}", "ev": "crash", "target": self._name, "index": index})
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from logplayer.core.entry import Message, Session
 
-# Effects of the hot path are cheaper to make than frozen ones: a tuple, and one that is slotted, as in ``core.event``.
+# Effects of the hot path are cheaper to make than frozen ones: a tuple, and one that is slotted, as in ``core.events``.
 
 
 class SendBatch(NamedTuple):
@@ -18,6 +18,8 @@ class SendBatch(NamedTuple):
     prev: int
     to: int
     messages: list[Message]
+    prev_chain: bytes = b""  # The chain values at the ends of the range.
+    to_chain: bytes = b""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,19 @@ class ReadCatchUp:
     last: int
     count_max: int
     bytes_max: int
+    chain: bytes = b""  # At ``first - 1``. If the log does not continue it, answer with ``CatchUpDiverged``.
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask the log where it begins and ends and what it has at ``index``; answer with ``LookedUp`` or ``LookUpFailed``.
+
+    A target has claimed something about that index which the main stream has not read. Ask the log itself: an answer
+    from memory may be older than the claim. ``index`` may be any number.
+    """
+
+    target: str
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,7 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class SendProbe:
-    """Ask the target for an ack of its durable index, behind whatever is being written."""
+    """Ask the target for an ack of its durable index, after whatever is being written."""
 
     target: str
     session: Session
@@ -62,16 +77,23 @@ class SendProbe:
 
 @dataclass(frozen=True, slots=True)
 class TrimLog:
-    """Trim the log up to ``up_to``, inclusive; answer with ``LogTrimmed``."""
+    """Trim the log up to ``up_to``, inclusive; answer with ``LogTrimmed``.
+
+    But only if it has the chain value ``chain`` at ``index``: what the targets have is of that history.
+    """
 
     up_to: int
+    index: int = 0
+    chain: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """A newer player has taken over. Close everything; this core takes no more events."""
+    """The log shows the takeover of a newer player. Close everything; this core takes no more events."""
 
     reason: str
+    epoch: int  # The newer player's.
+    application: int = 0  # Its application, as its record says; 0 if it has none or the record is trimmed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,7 @@ class Report:
 
     target: str
     what: str
+    blocked: bool = False  # Whether it is why the target is blocked.
 
 
-Effect = SendBatch | ReadCatchUp | OpenSession | CloseSession | SendProbe | TrimLog | StepDown | Stop | Report
+Effect = SendBatch | ReadCatchUp | LookUp | OpenSession | CloseSession | SendProbe | TrimLog | StepDown | Stop | Report

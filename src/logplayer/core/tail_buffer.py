@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from logplayer.core.chain import GENESIS
 from logplayer.core.entry import Entry
 
 
 class Recent:
     """Every entry of ``(after, current]``, where ``after`` moves on when the bounds are reached."""
 
-    __slots__ = ("_after", "_bytes_max", "_count_max", "bytes", "entries", "keeping")
+    __slots__ = ("_after", "_bytes_max", "_chain", "_count_max", "bytes", "entries", "keeping")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._after = 0
+        self._chain = GENESIS  # The chain value at ``after``.
         self.entries: list[Entry] = []
         self.bytes = 0
         self.keeping = False
@@ -28,11 +30,12 @@ class Recent:
     def __repr__(self) -> str:
         return f"<Recent keeping={self.keeping} after={self._after} {len(self.entries)} entries, {self.bytes} bytes>"
 
-    def keep(self, current: int) -> None:
-        """Keep what is dispatched behind ``current``. If something is kept already, it stays."""
+    def keep(self, current: int, chain: bytes) -> None:
+        """Keep what is dispatched after ``current``. If something is kept already, it stays."""
         if not self.keeping:
             self.keeping = True
             self._after = current
+            self._chain = chain
 
     def add(self, entry: Entry) -> None:
         """The main stream dispatched the entry, and the router has split it."""
@@ -41,13 +44,20 @@ class Recent:
         while self.entries and (len(self.entries) > self._count_max or self.bytes > self._bytes_max):
             oldest = self.entries.pop(0)
             self._after = oldest.index
+            self._chain = oldest.chain
             self.bytes -= _bytes_of(oldest)
 
-    def since(self, index: int) -> list[Entry] | None:
-        """Every dispatched entry behind ``index``, or None if not all of them are kept."""
+    def since(self, index: int, chain: bytes) -> list[Entry] | None:
+        """Every dispatched entry after ``index``, or None if not all of them are kept.
+
+        Nor if the chain value there is another one: then the entries do not continue what is meant.
+        """
         if not self.keeping or index < self._after:
             return None
-        return self.entries[bisect_right(self.entries, index, key=_index) :]
+        at = bisect_right(self.entries, index, key=_index)
+        if chain != (self.entries[at - 1].chain if at else self._chain):
+            return None
+        return self.entries[at:]
 
     def forget(self) -> None:
         """Nobody needs it, or the main stream has jumped."""

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from logplayer.core.entry import Entry, MapChanged, Quarantined, ShardMap, TargetAdded, TargetRemoved
-from logplayer.core.route import Owner, Router
+from logplayer.core.entry import (
+    Entry,
+    MapChanged,
+    Quarantined,
+    QuarantineRevoked,
+    Repaired,
+    ShardMap,
+    TargetAdded,
+    TargetRemoved,
+)
+from logplayer.core.routing import Owner, Router
 
 
 @dataclass(slots=True)
@@ -18,7 +27,7 @@ class Control:
     through: int = 0  # Records up to here are in; a record read again changes nothing.
 
     @classmethod
-    def start(cls, first_map: ShardMap | Owner, targets: tuple[str, ...] = ()) -> Control:
+    def start(cls, first_map: ShardMap | Owner | None, targets: tuple[str, ...] = ()) -> Control:
         """The decisions of an empty log: a first map, and members from index 0 on."""
         return cls(Router(first_map), {name: TargetAdded(name, 0) for name in targets})
 
@@ -40,4 +49,18 @@ class Control:
             self.router.change(entry.index, record.map)
         elif isinstance(record, Quarantined):
             self.quarantined.setdefault(record.target, set()).add(record.index)
+        elif isinstance(record, QuarantineRevoked):
+            self._revoke(record)
+        elif isinstance(record, Repaired):
+            self.router.restart(record.maps)
+            self.members = {member.target: member for member in record.members}
+            self.quarantined = {}
+            for target, index in record.quarantined:
+                self.quarantined.setdefault(target, set()).add(index)
         return True
+
+    def _revoke(self, record: QuarantineRevoked) -> None:
+        indexes = self.quarantined.get(record.target, set())
+        indexes.discard(record.index)
+        if not indexes:
+            self.quarantined.pop(record.target, None)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logplayer.core.entry import Entry, Refusal, Session
-from logplayer.core.membership import Control
+from logplayer.core.control_state import Control
+from logplayer.core.entry import Entry, Message, Record, Refusal, Session
 
 # Events of the hot path are slotted but not frozen: freezing would triple the cost of making one. Nobody changes them.
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The main stream read these entries; their indexes rise and lie behind everything it read before."""
+    """The main stream read these entries; their indexes rise and come after everything it read before."""
 
     entries: Sequence[Entry]
 
@@ -48,6 +48,19 @@ class CaughtUp:
     after: int
     through: int
     entries: Sequence[Entry]
+    chain: bytes = b""  # The log's chain value at ``through``.
+
+
+@dataclass(slots=True)
+class DeliveriesRead:
+    """The same as ``CaughtUp``, from a source that has the target's deliveries and not the entries: see core.feed."""
+
+    target: str
+    session: Session
+    after: int
+    through: int
+    messages: Sequence[Message]
+    chain: bytes = b""  # The source's chain value at ``through``; empty if it has none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,15 @@ class CatchUpTrimmed:
     target: str
     session: Session
     first: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpDiverged:
+    """What the log has after the target's coverage does not continue the chain value that is there."""
+
+    target: str
+    session: Session
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +96,29 @@ class MainTrimmed:
 
     first: int
     control: Control
+    chain: bytes = b""  # The value that the log keeps at its trim point.
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """Every entry up to ``through``, which is not after our takeover, was looked at; these were the last of them.
+
+    They are for no target any more: only those that reach nobody matter.
+    """
+
+    through: int
+    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The target accepted the session, fenced all older ones, and stood at ``index`` in the same step."""
+    """The target accepted the session, fenced all older ones, and had ``index`` in the same step."""
 
     target: str
     session: Session
     index: int
     digest: int = 0
+    chain: bytes = b""  # The chain value that it stored with the index.
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +130,32 @@ class Refused:
     reason: Refusal
     detail: str = ""
     index: int = 0
+    epoch: int = 0  # The target's, by its own word: whoever fenced us has it.
+    chain: bytes = b""  # The chain value that the target stored with its index.
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """The log holds ``[first, last]``, read after the question was asked.
+
+    ``record`` is the control record at ``index``: None where that lies outside, or holds something else, or nothing.
+    """
+
+    target: str
+    index: int
+    first: int
+    last: int
+    record: Record | None = None
+    chain: bytes | None = None  # The log's chain value at ``index``; None if it has none there, or has it no more.
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpFailed:
+    """The log could not be asked for now."""
+
+    target: str
+    index: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +169,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """The monotonic clock stands at ``now`` milliseconds."""
+    """The monotonic clock shows ``now`` milliseconds."""
 
     now: int
 
@@ -139,20 +200,33 @@ class RetryRequested:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class HoldRequested:
+    """An operator asks to leave a target alone until a retry is requested for it, or this player ends."""
+
+    target: str
+
+
 Event = (
     Fetched
     | Written
     | Acked
     | CaughtUp
+    | DeliveriesRead
     | CatchUpTrimmed
+    | CatchUpDiverged
     | CatchUpFailed
     | MainTrimmed
+    | Surveyed
     | Opened
     | Refused
+    | LookedUp
+    | LookUpFailed
     | Lost
     | Ticked
     | LogTrimmed
     | Archived
     | StopRequested
     | RetryRequested
+    | HoldRequested
 )

@@ -7,14 +7,24 @@ from zlib import crc32
 
 from logplayer.core.limits import Limits
 
+_REFUSED_AT_OPEN = ("RESEED", "FENCED", "DIVERGED", "WRONG_LOG", "WRONG_TARGET")
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Retrying alone will not help. ``kind`` is one of POISON, RESEED, WRONG_LOG, WRONG_TARGET, BAD_BATCH."""
+    """Retrying alone will not help.
+
+    ``kind`` is one of POISON, RESEED, FENCED, DIVERGED, WRONG_LOG, WRONG_TARGET, BAD_BATCH; or HELD, by an operator.
+    """
 
     kind: str
     detail: str
     index: int = 0
+
+    @property
+    def stays(self) -> bool:
+        """Whether only an operator's retry ends it."""
+        return self.kind == "HELD"
 
 
 class Health:
@@ -47,7 +57,7 @@ class Health:
 
     def admitted(self) -> None:
         """The target opened a session: what an Open is refused for is over. A poisoned entry is still ahead."""
-        if self.blocked is not None and self.blocked.kind in ("RESEED", "WRONG_LOG", "WRONG_TARGET"):
+        if self.blocked is not None and self.blocked.kind in _REFUSED_AT_OPEN:
             self.blocked = None
 
     def unblock(self, now: int) -> None:
@@ -57,7 +67,7 @@ class Health:
 
     def due(self, now: int) -> bool:
         """Whether a new session may be opened now."""
-        return now >= self.retry_at
+        return now >= self.retry_at and not (self.blocked is not None and self.blocked.stays)
 
     def _jitter(self, span: int) -> int:
         # The core has no random numbers: the name and the attempt spread the targets well enough.

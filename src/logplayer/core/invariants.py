@@ -1,9 +1,9 @@
-"""Named invariants. They stay on in production, and the same names stand in ``spec/LogPlayer.tla`` and the docs.
+"""Named invariants. They stay on in production, and the same names are in ``spec/LogPlayer.tla`` and the docs.
 
 ============================ =========================================================================
 name                         what it says
 ============================ =========================================================================
-LegalTransition              a target queue changes its state only along the table in ``core.queue``
+LegalTransition              a target queue changes its state only along the table in ``core.target_queue``
 IndexOrder                   acked <= sent <= covered, for every target with a session
 QueueHoldsCoverage           what is queued rises strictly and lies in (sent, covered]
 LiveCoversMain               a LIVE target's coverage is at least the main stream's index

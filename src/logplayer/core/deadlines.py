@@ -24,7 +24,7 @@ class Heartbeat:
         self.heard_at = now
 
     def opened(self, now: int) -> None:
-        """The session stands."""
+        """The session is open."""
         self._opening = False
         self.heard_at = self.progress_at = self.sent_at = self.probed_at = now
 
