@@ -1,6 +1,6 @@
 """Between the bytes of ``target.proto`` and ``entry.proto`` and the core's values.
 
-Batches are in ``hot``, and acks are read and written by hand, which is cheaper. Everything else goes through the
+Batches are in ``fastpath``, and acks are read and written by hand, which is cheaper. Everything else goes through the
 generated code.
 
 Every function here that reads bytes raises :class:`logplayer.errors.Malformed` for bytes that it cannot understand.
@@ -13,21 +13,24 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from logplayer.core import digest as digests
+from logplayer.core.chain import GENESIS, VALUE_BYTES, is_value
 from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.fence import Batch as Batch
 from logplayer.core.fence import Position as Position
-from logplayer.core.fence import Refused as Refused
-from logplayer.errors import Malformed, TargetError
+from logplayer.core.fence import TargetRefusal as TargetRefusal
+from logplayer.errors import Malformed, TargetError, UserError, VersionMismatch
+from logplayer.wire import versions
 from logplayer.wire.entries import decode_control as decode_control
 from logplayer.wire.entries import decode_transaction as decode_transaction
 from logplayer.wire.entries import encode_control as encode_control
 from logplayer.wire.entries import encode_mutation as encode_mutation
 from logplayer.wire.entries import split_transaction as split_transaction
-from logplayer.wire.hot import encode_batch as encode_batch
-from logplayer.wire.hot import read_batch as read_batch
-from logplayer.wire.hot import read_varint
-from logplayer.wire.hot import varint as varint
+from logplayer.wire.fastpath import encode_batch as encode_batch
+from logplayer.wire.fastpath import read_batch as read_batch
+from logplayer.wire.fastpath import read_varint
+from logplayer.wire.fastpath import varint as varint
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
+from logplayer.wire.versions import Versions
 
 # The most that one message may hold, on both transports and both sides.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -39,6 +42,7 @@ class Open(NamedTuple):
     target: str
     log_id: str
     session: Session
+    versions: Versions = versions.OURS
 
 
 class Probe(NamedTuple):
@@ -49,20 +53,23 @@ class Auth(NamedTuple):
     """The first frame over tcp:// if the target wants a token."""
 
     token: str
+    versions: Versions = versions.OURS
 
 
 class AskPosition(NamedTuple):
-    """A reader asks where the target stands; with ``at_least`` it wants the answer once the index is reached."""
+    """A reader asks for the target's position; with ``at_least`` it wants the answer once the index is reached."""
 
     target: str
     at_least: int = 0
+    versions: Versions = versions.OURS
 
 
-class Opened(NamedTuple):
-    """The session is open, and ``index`` and ``digest`` are what the target has durably."""
+class SessionOpened(NamedTuple):
+    """The session is open, and ``index``, ``digest`` and ``chain`` are what the target has durably."""
 
     index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     digest: int
+    chain: bytes = GENESIS
 
 
 class Ack(NamedTuple):
@@ -79,10 +86,17 @@ class Failed(NamedTuple):
     detail: str
 
 
-INTERNAL, UNAUTHENTICATED, INVALID = 0, 1, 2  # Failed.code
+class PositionAnswer(NamedTuple):
+    """A target's answer: its position, and whether the stream of that position's session is open now."""
+
+    position: Position
+    connected: bool = False  # False also if the target cannot tell.
+
+
+INTERNAL, UNAUTHENTICATED, INVALID, EXHAUSTED, VERSION = 0, 1, 2, 3, 4  # Failed.code
 
 ToTarget = Open | Batch | Probe | Auth | AskPosition
-ToPlayer = Opened | Ack | Refused | Position | Failed
+ToPlayer = SessionOpened | Ack | TargetRefusal | PositionAnswer | Failed
 
 # --- Acks, and the first bytes of what ends a stream. -----------------------------------------------------
 
@@ -90,7 +104,7 @@ ToPlayer = Opened | Ack | Refused | Position | Failed
 REFUSED, FAILED = b"\x1a", b"\x2a"
 _DIGEST_BYTES = 16
 _ACK_DIGEST = bytes((0x12, _DIGEST_BYTES))  # Ack.digest: field 2, of 16 bytes
-# What stands before an index of n bytes: ToPlayer.ack (field 2, length-delimited), the length, Ack.index (field 1).
+# What precedes an index of n bytes: ToPlayer.ack (field 2, length-delimited), the length, Ack.index (field 1).
 _ACK_REST = 3 + len(_ACK_DIGEST) + _DIGEST_BYTES  # All bytes of an ack but the index.
 _ACK = tuple(bytes((0x12, 1 + n + len(_ACK_DIGEST) + _DIGEST_BYTES, 0x08)) for n in range(11))
 
@@ -98,23 +112,43 @@ _ACK = tuple(bytes((0x12, 1 + n + len(_ACK_DIGEST) + _DIGEST_BYTES, 0x08)) for n
 # --- Player to target. ------------------------------------------------------------------------------------
 
 
-def encode_open(target: str, log_id: str, session: Session) -> bytes:
-    """A ``ToTarget`` that opens a session."""
-    opening = pb.Open(target=target, log_id=log_id, epoch=session.epoch, term=session.term)
+def encode_open(target: str, log_id: str, session: Session, speaks: Versions | None = None) -> bytes:
+    """A ``ToTarget`` that opens a session; ``speaks`` is for tests of peers that speak other versions than we do."""
+    spoken = spoken_versions(speaks)
+    opening = pb.Open(target=target, log_id=log_id, epoch=session.epoch, term=session.term, versions=spoken)
     return pb.ToTarget(open=opening).SerializeToString()
 
 
-def encode_auth(token: str) -> bytes:
+def encode_auth(token: str, speaks: Versions | None = None) -> bytes:
     """A ``ToTarget`` that shows the token (tcp:// only)."""
-    return pb.ToTarget(auth=pb.Auth(token=token)).SerializeToString()
+    return pb.ToTarget(auth=pb.Auth(token=token, versions=spoken_versions(speaks))).SerializeToString()
 
 
 def encode_ask(ask: AskPosition) -> bytes:
     """A ``ToTarget`` that asks for the position (tcp:// only)."""
+    request = position_request(ask)
+    if isinstance(request, pb.WaitForRequest):
+        return pb.ToTarget(wait_for=request).SerializeToString()
+    return pb.ToTarget(position=request).SerializeToString()
+
+
+def position_request(ask: AskPosition) -> pb.PositionRequest | pb.WaitForRequest:
+    """The question as a message, which is a call over grpc://."""
+    spoken = spoken_versions(ask.versions)
     if ask.at_least:
-        wait_for = pb.WaitForRequest(target=ask.target, index=ask.at_least)
-        return pb.ToTarget(wait_for=wait_for).SerializeToString()
-    return pb.ToTarget(position=pb.PositionRequest(target=ask.target)).SerializeToString()
+        return pb.WaitForRequest(target=ask.target, index=ask.at_least, versions=spoken)
+    return pb.PositionRequest(target=ask.target, versions=spoken)
+
+
+def spoken_versions(speaks: Versions | None = None) -> pb.Versions:
+    """As a message; without ``speaks``, those of this release."""
+    oldest, newest = versions.OURS if speaks is None else speaks
+    return pb.Versions(oldest=oldest, newest=newest)
+
+
+def versions_of(message: pb.Versions) -> Versions:
+    """Those that a peer says it speaks: ``UNSAID`` if it says nothing."""
+    return Versions(message.oldest, message.newest)
 
 
 PROBE = pb.ToTarget(probe=pb.Probe()).SerializeToString()
@@ -129,27 +163,31 @@ def decode_to_target(data: bytes) -> ToTarget:
     kind = message.WhichOneof("message")
     if kind == "batch":
         batch = message.batch
-        return Batch(batch.prev, batch.to, tuple([Message(d.index, d.payload, d.quarantine) for d in batch.deliveries]))
+        deliveries = tuple([Message(d.index, d.payload, d.quarantine, _chain(d.chain)) for d in batch.deliveries])
+        return Batch(batch.prev, batch.to, deliveries, _chain(batch.prev_chain), _chain(batch.to_chain))
     if kind == "probe":
         return Probe()
     if kind == "open":
         opening = message.open
-        return Open(opening.target, opening.log_id, Session(opening.epoch, opening.term))
+        session, spoken = Session(opening.epoch, opening.term), versions_of(opening.versions)
+        return Open(opening.target, opening.log_id, session, spoken)
     if kind == "auth":
-        return Auth(message.auth.token)
+        return Auth(message.auth.token, versions_of(message.auth.versions))
     if kind == "position":
-        return AskPosition(message.position.target)
+        return AskPosition(message.position.target, 0, versions_of(message.position.versions))
     if kind == "wait_for":
-        return AskPosition(message.wait_for.target, message.wait_for.index)
+        wait_for = message.wait_for
+        return AskPosition(wait_for.target, wait_for.index, versions_of(wait_for.versions))
     raise Malformed(f"a ToTarget message of {len(data)} bytes holds nothing that this version knows")
 
 
 # --- Target to player. ------------------------------------------------------------------------------------
 
 
-def encode_opened(position: Position) -> bytes:
-    """A ``ToPlayer`` that says the session is open."""
-    opened = pb.Opened(index=position.index, digest=digests.to_bytes(position.digest))
+def encode_opened(position: Position, version: int) -> bytes:
+    """A ``ToPlayer`` that says the session is open, and in which version of the protocol."""
+    digest = digests.to_bytes(position.digest)
+    opened = pb.Opened(index=position.index, digest=digest, chain=position.chain, version=version)
     return pb.ToPlayer(opened=opened).SerializeToString()
 
 
@@ -159,10 +197,12 @@ def encode_ack(position: Position) -> bytes:
     return b"".join((_ACK[len(index)], index, _ACK_DIGEST, digests.to_bytes(position.digest)))
 
 
-def encode_refused(refused: Refused) -> bytes:
+def encode_refused(refused: TargetRefusal) -> bytes:
     """A ``ToPlayer`` that says no; the last message of its stream."""
     reason: Any = refused.reason.value  # The generated types want their own enum; the runtime takes its number.
-    message = pb.Refused(reason=reason, detail=_text(refused.detail), index=refused.index, epoch=refused.epoch)
+    message = pb.Refused(
+        reason=reason, detail=_text(refused.detail), index=refused.index, epoch=refused.epoch, chain=refused.chain
+    )
     return pb.ToPlayer(refused=message).SerializeToString()
 
 
@@ -177,7 +217,7 @@ def _text(detail: str) -> str:
 
 
 def decode_to_player(data: bytes) -> ToPlayer:
-    """The player's side: what a target sent."""
+    """The player's side: what a target sent. Raises VersionMismatch if the target opened in a version not ours."""
     size = len(data) - _ACK_REST
     if 0 < size < 10 and data[:3] == _ACK[size] and data[3 + size : 5 + size] == _ACK_DIGEST:
         index, end = read_varint(data, 3, len(data))
@@ -191,15 +231,28 @@ def decode_to_player(data: bytes) -> ToPlayer:
     if kind == "ack":
         return Ack(message.ack.index, _digest(message.ack.digest))
     if kind == "opened":
-        return Opened(message.opened.index, _digest(message.opened.digest))
+        opened = message.opened
+        versions.require(opened.version, "target", "player")
+        return SessionOpened(opened.index, _digest(opened.digest), _chain(opened.chain))
     if kind == "refused":
         refused = message.refused
-        return Refused(_reason(refused.reason), refused.detail, refused.index, refused.epoch)
+        told = refused.detail, refused.index, refused.epoch, _chain(refused.chain)
+        return TargetRefusal(_reason(refused.reason), *told)
     if kind == "position":
-        return _position(message.position)
+        versions.require(message.position.version, "target", "reader")
+        return PositionAnswer(_position(message.position), message.position.connected)
     if kind == "failed":
         return Failed(message.failed.code, message.failed.detail)
     raise Malformed(f"a ToPlayer message of {len(data)} bytes holds nothing that this version knows")
+
+
+class NotAdmitted(TargetError, UserError):
+    """The target wants another token. A player tries again all the same: the target may get another."""
+
+
+def not_admitted(address: str, detail: str | None) -> NotAdmitted:
+    """The one wording of a refused token, whichever transport brings it."""
+    return NotAdmitted(f"{address} refused the token: {detail}; give --token-file")
 
 
 def failure(address: str, data: bytes) -> TargetError:
@@ -209,14 +262,16 @@ def failure(address: str, data: bytes) -> TargetError:
     except DecodeError as error:
         return TargetError(f"{address} does not speak this protocol: {error}")
     if failed.code == UNAUTHENTICATED:
-        return TargetError(f"{address} refused the token: {failed.detail}")
+        return not_admitted(address, failed.detail)
+    if failed.code == VERSION:
+        return VersionMismatch(f"{address}: {failed.detail}")
     return TargetError(f"the stream to {address} ended: {failed.detail}")
 
 
 # --- The position: on the wire beside a stream, and in stores that keep it as one value. -------------------
 
 
-def position_reply(target: str, position: Position) -> pb.PositionReply:
+def position_reply(target: str, position: Position, connected: bool = False) -> pb.PositionReply:
     """The position as a message."""
     return pb.PositionReply(
         target=target,
@@ -225,21 +280,59 @@ def position_reply(target: str, position: Position) -> pb.PositionReply:
         digest=digests.to_bytes(position.digest),
         epoch=position.session.epoch,
         term=position.session.term,
+        connected=connected,
+        chain=position.chain,
     )
 
 
-def encode_position(target: str, position: Position) -> bytes:
-    """The position as an encoded ``PositionReply``."""
-    return position_reply(target, position).SerializeToString()
+def encode_position(target: str, position: Position, connected: bool = False) -> bytes:
+    """The position as bytes that a store can keep beside its data.
+
+    Args:
+        target: The target's name.
+        position: What ``change.check`` returned.
+
+    Example:
+        >>> stored = encode_position("a", Position(index=7))  # doctest: +SKIP
+    """
+    return position_reply(target, position, connected).SerializeToString()
 
 
-def encode_position_answer(target: str, position: Position) -> bytes:
+def answer_position(target: str, position: Position, connected: bool, version: int) -> pb.PositionReply:
+    """The position as the answer to a question, in the version that both speak."""
+    reply = position_reply(target, position, connected)
+    reply.version = version
+    return reply
+
+
+def encode_position_answer(answer: pb.PositionReply) -> bytes:
     """A ``ToPlayer`` with the position (tcp:// only)."""
-    return pb.ToPlayer(position=position_reply(target, position)).SerializeToString()
+    return pb.ToPlayer(position=answer).SerializeToString()
+
+
+def decode_standing(data: bytes) -> PositionAnswer:
+    """A ``PositionReply`` as the answer to a question. Raises VersionMismatch if it is in a version not ours."""
+    try:
+        reply = pb.PositionReply.FromString(data)
+    except DecodeError as error:
+        raise Malformed(f"{len(data)} bytes are not a position: {error}") from error
+    versions.require(reply.version, "target", "reader")
+    return PositionAnswer(_position(reply), reply.connected)
 
 
 def decode_position(data: bytes) -> Position:
-    """The inverse of :func:`encode_position`."""
+    """The position that a store has kept: the inverse of :func:`encode_position`.
+
+    Args:
+        data: What ``encode_position`` made.
+
+    Raises:
+        Malformed: The bytes are something else.
+
+    Example:
+        >>> decode_position(encode_position("a", Position(index=7))).index  # doctest: +SKIP
+        7
+    """
     try:
         return _position(pb.PositionReply.FromString(data))
     except DecodeError as error:
@@ -247,13 +340,20 @@ def decode_position(data: bytes) -> Position:
 
 
 def _position(reply: pb.PositionReply) -> Position:
-    return Position(reply.index, Session(reply.epoch, reply.term), _digest(reply.digest), reply.log_id)
+    session = Session(reply.epoch, reply.term)
+    return Position(reply.index, session, _digest(reply.digest), reply.log_id, _chain(reply.chain))
 
 
 def _digest(encoded: bytes) -> int:
     if len(encoded) not in (0, 16):
         raise Malformed(f"a digest is 16 bytes, this one has {len(encoded)}")
     return digests.from_bytes(encoded)
+
+
+def _chain(value: bytes) -> bytes:
+    if not is_value(value):
+        raise Malformed(f"a chain value is {VALUE_BYTES} bytes, this one has {len(value)}")
+    return value
 
 
 def _reason(value: int) -> Refusal:

@@ -1,22 +1,23 @@
-"""The connections of one player: its streams to one tcp:// address share one. gRPC does that by itself."""
+"""The connections of one player: its streams to one tcp:// address share one, and its turn gathers what they send."""
 
 from __future__ import annotations
 
 import asyncio
 
-from logplayer.wire import address as addresses
-from logplayer.wire.address import Address
+from logplayer.wire import addresses
+from logplayer.wire.addresses import Address
 from logplayer.wire.security import NONE, Security, require_protection
-from logplayer.wire.tcp_link import Begun, TcpConnection, dial
-from logplayer.wire.transport import Link, Listener, connect
+from logplayer.wire.tcp_link import TcpConnection, dial
+from logplayer.wire.transport import Link, LinkListener, connect
+from logplayer.wire.turn import Turn
 
 
 class _Dialing:
     """A connection that is being made, and how many wait for it."""
 
-    def __init__(self, address: Address, security: Security, timeout: float, begun: Begun) -> None:
+    def __init__(self, address: Address, security: Security, timeout: float, turn: Turn) -> None:
         self.waiting = 0
-        self.task = asyncio.get_running_loop().create_task(dial(address, security, timeout, begun))
+        self.task = asyncio.get_running_loop().create_task(dial(address, security, timeout, turn))
         self.task.add_done_callback(_retrieve)
 
     def joinable(self) -> bool:
@@ -25,7 +26,7 @@ class _Dialing:
         return not task.done() or (not task.cancelled() and task.exception() is None and task.result().takes_links)
 
     async def wait(self) -> TcpConnection:
-        """The connection. If everybody who waits is cancelled, so is the attempt."""
+        """The connection. If every waiting call is cancelled, so is the attempt."""
         self.waiting += 1
         try:
             return await asyncio.shield(self.task)
@@ -33,7 +34,7 @@ class _Dialing:
             self.waiting -= 1
 
     def give_up(self) -> None:
-        """One of those who waited was cancelled."""
+        """One of the waiting calls was cancelled."""
         if self.waiting:
             return
         if self.task.done():
@@ -49,11 +50,9 @@ class Connections:
     def __init__(self, security: Security = NONE) -> None:
         self._security = security
         self._dialing: dict[Address, _Dialing] = {}
-        self._held = False
-        self._begun: list[TcpConnection] = []  # Those on which somebody has sent while they were held.
-        self._resting: set[TcpConnection] = set()  # Those on which somebody has sent since they were settled.
+        self._turn = Turn()
 
-    async def connect(self, address: str, listener: Listener, timeout: float = 10.0) -> Link:
+    async def connect(self, address: str, listener: LinkListener, timeout: float = 10.0) -> Link:
         """As :func:`logplayer.wire.transport.connect`, but it may share a connection with other streams."""
         parsed = addresses.parse(address)
         if parsed.scheme != "tcp":
@@ -61,39 +60,20 @@ class Connections:
         require_protection(self._security, parsed.host, server=False)
         dialing = self._dialing.get(parsed)
         if dialing is None or not dialing.joinable():
-            dialing = self._dialing[parsed] = _Dialing(parsed, self._security, timeout, self._begins)
+            dialing = self._dialing[parsed] = _Dialing(parsed, self._security, timeout, self._turn)
         try:
             connection = await dialing.wait()
         except asyncio.CancelledError:
-            # Whoever waits has waited long enough: the next one tries anew and does not join a hopeless attempt.
+            # Whoever waits has waited long enough: the next one tries again and does not join a hopeless attempt.
             if self._dialing.get(parsed) is dialing:
                 del self._dialing[parsed]
             dialing.give_up()
             raise
         return connection.link(listener)
 
-    def hold(self) -> None:
-        """What is sent from now on waits, to leave together."""
-        self._held = True
-
-    def flush(self) -> None:
-        """Nothing more comes for now: send what waits."""
-        self._held = False
-        begun, self._begun = self._begun, []
-        for connection in begun:
-            connection.end_turn()
-        self._resting.update(begun)
-
-    def settle(self) -> None:
-        """More will be sent: let those who have sent before send again."""
-        resting, self._resting = self._resting, set()
-        for connection in resting:
-            connection.settle()
-
-    def _begins(self, connection: TcpConnection) -> bool:
-        if self._held:
-            self._begun.append(connection)
-        return self._held
+    def turn(self) -> Turn:
+        """Enter it around whatever may send: what is sent inside leaves at its end, with one write per connection."""
+        return self._turn
 
 
 def _retrieve(task: asyncio.Task[TcpConnection]) -> None:

@@ -16,7 +16,7 @@ _pack, _unpack = _HEAD.pack, _HEAD.unpack_from
 
 
 def frame_head(stream: int, message: bytes) -> bytes:
-    """What stands before ``message`` on the wire."""
+    """The bytes before ``message`` on the wire."""
     length = len(message)
     if length > MESSAGE_BYTES_MAX:
         raise Malformed(f"a message of {length} bytes is over the limit of {MESSAGE_BYTES_MAX}")
@@ -24,7 +24,7 @@ def frame_head(stream: int, message: bytes) -> bytes:
 
 
 def frame(stream: int, message: bytes) -> bytes:
-    """``message`` as it stands on the wire."""
+    """``message`` as it is on the wire."""
     return frame_head(stream, message) + message
 
 
@@ -47,8 +47,23 @@ class Deframer:
         """Whether the connection may end here: no frame is unfinished."""
         return self._have == 0
 
+    @property
+    def unfinished(self) -> bytes:
+        """What came of the unfinished frame."""
+        return b"".join(self._parts)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of a frame that has begun and not ended."""
+        return self._have
+
+    def drop(self) -> None:
+        """Nothing more will be fed: give back what is kept."""
+        self._parts.clear()
+        self._have = 0
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The messages that ``data`` completes, in order, each behind the number of its stream.
+        """The messages that ``data`` completes, in order, each after the number of its stream.
 
         Take them all before the next call, or make none.
         """

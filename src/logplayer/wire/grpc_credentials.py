@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from logplayer.errors import ConfigError
-from logplayer.wire.security import SYSTEM, Security, Watch, read_file, server_context
+from logplayer.wire.security import SYSTEM, Security, SecurityWatch, read_file, server_context
 
 
 def channel_credentials(security: Security) -> grpc.ChannelCredentials | None:
@@ -24,7 +24,7 @@ def server_credentials(security: Security) -> grpc.ServerCredentials | None:
     """Credentials of a gRPC server that follow their files; None for plain text."""
     if not security.server_tls:
         return None
-    watch = Watch(security)
+    watch = SecurityWatch(security)
 
     def fetch() -> Any:
         # gRPC asks at each handshake; None means: what you have is current. Files that cannot be read while

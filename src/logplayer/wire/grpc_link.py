@@ -7,19 +7,21 @@ trouble is nobody else's. One task reads and one task writes, because two writer
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from logplayer.core.invariant import broken
-from logplayer.errors import TargetError
+from logplayer.core.invariants import broken
+from logplayer.errors import NotATarget, TargetError, TargetUnavailable, VersionMismatch
 from logplayer.wire import codec
-from logplayer.wire.address import Address
+from logplayer.wire.addresses import Address
 from logplayer.wire.codec import MESSAGE_BYTES_MAX
 from logplayer.wire.grpc_credentials import channel_credentials
+from logplayer.wire.recognise import mixed_up, why_not
 from logplayer.wire.security import Security, call_metadata
-from logplayer.wire.transport import Listener
+from logplayer.wire.transport import LinkListener
 
 SERVICE = "logplayer.v1.Target"
 PLAY = f"/{SERVICE}/Play"
@@ -60,22 +62,28 @@ def open_channel(address: Address, security: Security) -> Any:
     return grpc.aio.secure_channel(address.netloc, credentials, CHANNEL_OPTIONS)
 
 
-async def wait_until_ready(channel: Any, address: Address, timeout: float, *, patient: bool = True) -> None:
+async def wait_until_ready(channel: Any, address: Address, security: Security, timeout: float) -> None:
     """Raise TargetError if there is no connection within ``timeout`` seconds.
 
-    Who is not patient hears of a refused connection at once, as over tcp://, instead of waiting for gRPC's own retries:
-    a player has its own, and tells its operator why.
+    A connection that is refused is reported at once, as over tcp://, instead of after gRPC's own retries: a player has
+    its own, and whoever asks at a terminal wants to know.
     """
     try:
         async with asyncio.timeout(timeout):
             state = channel.get_state(try_to_connect=True)
             while state is not grpc.ChannelConnectivity.READY:
-                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
-                    raise TargetError(f"no connection to {address}: nobody answers there, or TLS failed")
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    raise await _unreachable(address, security)
                 await channel.wait_for_state_change(state)
                 state = channel.get_state(try_to_connect=True)
     except TimeoutError:
-        raise TargetError(f"no connection to {address} within {timeout:g} s") from None
+        raise TargetUnavailable(f"no connection to {address} within {timeout:g} s") from None
+
+
+async def _unreachable(address: Address, security: Security) -> TargetError:
+    why, found = await why_not(address, security)
+    mixed = mixed_up(str(address), address.netloc, found)
+    return NotATarget(mixed) if mixed else TargetUnavailable(f"no connection to {address}: {why}")
 
 
 def describe(address: Address, code: grpc.StatusCode, details: str | None) -> TargetError | None:
@@ -83,15 +91,22 @@ def describe(address: Address, code: grpc.StatusCode, details: str | None) -> Ta
     if code is grpc.StatusCode.OK:
         return None
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return TargetError(f"{address} refused the token: {details}")
-    return TargetError(f"the stream to {address} ended: {code.name}: {details}")
+        return codec.not_admitted(str(address), details)
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return VersionMismatch(f"{address}: {details}")
+    if code is grpc.StatusCode.NOT_FOUND:
+        return NotATarget(f"{address}: {details}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return NotATarget(f"the server at {address} is not a target, maybe a log server; give the target's port")
+    kind = TargetUnavailable if code is grpc.StatusCode.UNAVAILABLE else TargetError
+    return kind(f"the stream to {address} ended: {code.name}: {details}")
 
 
-async def connect(address: Address, listener: Listener, security: Security, timeout: float) -> GrpcLink:
+async def connect(address: Address, listener: LinkListener, security: Security, timeout: float) -> GrpcLink:
     """Open a channel and a stream on it."""
     channel = open_channel(address, security)
     try:
-        await wait_until_ready(channel, address, timeout, patient=False)
+        await wait_until_ready(channel, address, security, timeout)
         # Without serializers the stream carries bytes as they are.
         call = channel.stream_stream(PLAY)(metadata=call_metadata(security))
     except BaseException:
@@ -103,7 +118,7 @@ async def connect(address: Address, listener: Listener, security: Security, time
 class GrpcLink:
     """See :class:`logplayer.wire.transport.Link`."""
 
-    def __init__(self, address: Address, channel: Any, call: Any, listener: Listener) -> None:
+    def __init__(self, address: Address, channel: Any, call: Any, listener: LinkListener) -> None:
         self._address = address
         self._channel = channel
         self._call = call
@@ -111,7 +126,8 @@ class GrpcLink:
         self._loop = asyncio.get_running_loop()
         self._sending = False
         self._open = True
-        self._next: asyncio.Future[bytes] = self._loop.create_future()
+        self._out: deque[bytes] = deque()
+        self._wake: asyncio.Future[None] = self._loop.create_future()
         self._writer = self._loop.create_task(self._write())
         self._reader = self._loop.create_task(self._read())
 
@@ -121,21 +137,33 @@ class GrpcLink:
         if self._sending:
             raise broken("OneWriter", address=str(self._address))
         self._sending = True
-        self._next.set_result(data)
+        self._put(data)
+
+    def send_control(self, data: bytes) -> None:
+        if self._open:
+            self._put(data)
 
     def close(self) -> None:
         self._end(None)
 
+    def _put(self, data: bytes) -> None:
+        self._out.append(data)
+        if not self._wake.done():
+            self._wake.set_result(None)
+
     async def _write(self) -> None:
+        """The only writer. Says that more may be sent once gRPC has taken all that was."""
         try:
             while True:
-                data = await self._next
-                self._next = self._loop.create_future()
-                await self._call.write(data)
-                self._sending = False
+                await self._wake
+                self._wake = self._loop.create_future()
+                while self._out:
+                    await self._call.write(self._out.popleft())
                 if not self._open:
                     return
-                self._listener.writable()
+                if self._sending:
+                    self._sending = False
+                    self._listener.writable()
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
             return  # The reader learns why the stream ended, and tells it.
 

@@ -1,7 +1,7 @@
 """Links over TCP: frames on an asyncio protocol, with TLS by ``ssl``. The links to one address may share a connection.
 
-What the links of a connection send within one turn of the event loop leaves with one write: at the end of the turn, or
-when whoever uses them says that nothing more comes.
+A connection gathers what its links send in one turn and writes it at once, and it alone decides when a link may send
+again: ``wire.turn`` says how and why.
 """
 
 from __future__ import annotations
@@ -9,50 +9,43 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from itertools import count
 from typing import cast
 
-from logplayer.core.invariant import broken
-from logplayer.errors import Malformed, TargetError
+from logplayer.core.invariants import broken
+from logplayer.errors import Malformed, NotATarget, TargetError, TargetUnavailable
 from logplayer.wire import codec
-from logplayer.wire.address import Address
+from logplayer.wire.addresses import Address
 from logplayer.wire.framing import CONNECTION, Deframer, frame, frame_head
+from logplayer.wire.recognise import mixed_up, reason, recognise, tls_trouble
 from logplayer.wire.security import Security, client_context
-from logplayer.wire.transport import Listener
+from logplayer.wire.transport import LinkListener
+from logplayer.wire.turn import Turn
 
 # What may wait in this process for the socket, before writable() waits too.
 WRITE_BUFFER_BYTES = 256 * 1024
-# After a write of less than so much, nobody waits to send more: the peer needs the processor sooner than we do. So the
-# links hear that they may send again when it answers, when somebody has more to send, or after this time.
+# After a write of less than this the links rest: the peer needs the processor sooner than we do.
 PROMPT_BYTES = 64 * 1024
 REST_SECONDS = 0.002
 
-# Hears of the first message of a turn; whether it will say when nothing more comes, by calling end_turn().
-Begun = Callable[["TcpConnection"], bool]
 
-
-def _leave_it(connection: TcpConnection) -> bool:
-    """For those who leave it to the end of the turn."""
-    return False
-
-
-async def dial(address: Address, security: Security, timeout: float, begun: Begun = _leave_it) -> TcpConnection:
-    """Connect, do the TLS handshake, and show the token."""
+async def dial(address: Address, security: Security, timeout: float, turn: Turn | None = None) -> TcpConnection:
+    """Connect, do the TLS handshake, and show the token. Without a ``turn`` that others share it has one of its own."""
+    turn = turn or Turn()
     loop = asyncio.get_running_loop()
     try:
         context = client_context(security)
         # Not wait_for: up to Python 3.11 it can swallow a cancellation.
         async with asyncio.timeout(timeout):
             _, connection = await loop.create_connection(
-                lambda: TcpConnection(address, begun), address.host, address.port, ssl=context
+                lambda: TcpConnection(address, turn), address.host, address.port, ssl=context
             )
     except TimeoutError:
-        raise TargetError(f"no connection to {address} within {timeout:g} s") from None
+        raise TargetUnavailable(f"no connection to {address} within {timeout:g} s") from None
     except ssl.SSLError as error:
-        raise TargetError(f"TLS with {address} failed: {error}") from None
+        raise TargetError(f"TLS with {address} failed: {tls_trouble(error)}") from None
     except OSError as error:
-        raise TargetError(f"no connection to {address}: {error.strerror or error}") from None
+        raise TargetUnavailable(f"no connection to {address}: {reason(error)}") from None
     if security.token:
         connection.show(security.token)
     return connection
@@ -73,9 +66,9 @@ def tune(transport: asyncio.BaseTransport) -> None:
 class TcpConnection(asyncio.Protocol):
     """One connection and the links on it. It ends with the last of them."""
 
-    def __init__(self, address: Address, begun: Begun) -> None:
+    def __init__(self, address: Address, turn: Turn) -> None:
         self.address = address
-        self._begun = begun
+        self._turn = turn
         self._loop = asyncio.get_running_loop()
         self._deframer = Deframer()
         self._transport: asyncio.Transport
@@ -87,16 +80,16 @@ class TcpConnection(asyncio.Protocol):
         self._paused = False
         self._written = 0  # In this turn, as bytes.
         self._rest: asyncio.TimerHandle | None = None
-        self.turning = False  # The end of this turn of the loop is awaited.
-        self.out: list[bytes] = []  # What leaves at the end of this turn.
-        self.sent: list[TcpLink] = []  # Who has sent and not yet heard that it may send again.
+        self._gathering = False  # Since the first frame of a turn, until it ends.
+        self._out: list[bytes] = []  # What leaves at the end of this turn.
+        self._sent: list[TcpLink] = []  # Those that have not heard that they may send again.
 
     @property
     def takes_links(self) -> bool:
         """Whether another link may join. Not once somebody has cut a link: the peer may have been silent."""
         return self._open and not self._retired
 
-    def link(self, listener: Listener) -> TcpLink:
+    def link(self, listener: LinkListener) -> TcpLink:
         """A new stream to the peer."""
         link = TcpLink(self, listener)
         self._silent.add(link)
@@ -122,36 +115,67 @@ class TcpConnection(asyncio.Protocol):
         self._links[number] = link
         return number
 
-    def begin(self) -> None:
-        """The first link has something to send in this turn. If there are no others, nothing will join it."""
-        self.turning = True
+    def send(self, link: TcpLink, data: bytes) -> None:
+        """A message after which the link waits until it may send again."""
+        self._sent.append(link)
+        self.gather(link, data)
+
+    def gather(self, link: TcpLink, data: bytes) -> None:
+        """Write it at the end of this turn, with what the other links send."""
+        out = self._out
+        out.append(frame_head(link.number, data))
+        out.append(data)
+        if not self._gathering:
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        """The first frame of a turn. If there are no other links, nothing will join it."""
+        self._gathering = True
         if len(self._links) + len(self._silent) == 1:
             self._flush()
-        if not self._begun(self):
-            self._loop.call_soon(self._turn)
+        if not self._turn.gathers(self):
+            self._loop.call_soon(self._release)
+
+    # --- For the turn ---
 
     def end_turn(self) -> None:
-        """Nothing more comes: send what waits. Only then is it time to think of the next turn."""
-        self.turning = False
+        """Write what was gathered, and rest if it was little. A rest that began earlier would be too short."""
+        self._gathering = False
         self._flush()
         written, self._written = self._written, 0
         if self._rest is not None:
-            self._rest.cancel()  # That of an earlier turn: it would cut this one short.
+            self._rest.cancel()
             self._rest = None
+        if not self._sent:
+            return
         if written < PROMPT_BYTES:
-            self._rest = self._loop.call_later(REST_SECONDS, self._turn)
+            self._rest = self._loop.call_later(REST_SECONDS, self._release)
         else:
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._release)
 
-    def settle(self) -> None:
-        """Somebody has more to send: whoever has sent may send again now."""
-        if self.sent and not self.turning and not self._paused:
-            self._release()
+    def end_rest(self) -> None:
+        """The links that have sent may send again now, unless there is no room, or their messages are still here."""
+        if not self._sent or self._gathering or self._paused:
+            return
+        sent, self._sent = self._sent, []
+        self._turn.begin()
+        try:
+            for link in sent:
+                link.writable()
+        finally:
+            self._turn.end()
+
+    def _release(self) -> None:
+        """The rest is over, or the iteration of the loop in which a link began to send outside of a turn."""
+        self._gathering = False
+        self._flush()
+        self._written = 0
+        self.end_rest()
 
     def _flush(self) -> None:
-        if self.out and self._open:
-            data = b"".join(self.out)
-            self.out = []
+        if self._out and self._open:
+            data = b"".join(self._out)
+            self._out = []
             self._written += len(data)
             self._transport.write(data)
 
@@ -166,9 +190,7 @@ class TcpConnection(asyncio.Protocol):
         if not self._links and not self._silent:
             self._end(None)
         elif cut and link.number:
-            self.out.append(frame_head(link.number, b""))  # Behind what the link has sent.
-            if not self.turning:
-                self.begin()
+            self.gather(link, b"")  # After what the link has sent.
 
     # --- asyncio.Protocol ---
 
@@ -178,8 +200,9 @@ class TcpConnection(asyncio.Protocol):
         tune(transport)
 
     def data_received(self, data: bytes) -> None:
-        self.settle()
+        self._turn.begin()
         try:
+            self.end_rest()
             for number, message in self._deframer.feed(data):
                 link = self._links.get(number)
                 if link is not None:
@@ -188,37 +211,32 @@ class TcpConnection(asyncio.Protocol):
                     self._end(codec.failure(str(self.address), message))
                     return
         except Malformed as error:
-            self._end(TargetError(f"{self.address} does not speak this protocol: {error}"))
+            self._end(self._foreign(data) or TargetError(f"{self.address} does not speak this protocol: {error}"))
+        finally:
+            self._turn.end()
 
     def pause_writing(self) -> None:
         self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._release()
+        self.end_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
-            self._end(TargetError(f"the connection to {self.address} broke: {exc}"))
+            self._end(TargetUnavailable(f"the connection to {self.address} broke: {exc}"))
         elif not self._deframer.idle:
-            self._end(TargetError(f"the connection to {self.address} ended inside a message"))
+            cut = TargetError(f"the connection to {self.address} ended inside a message")
+            self._end(self._foreign(self._deframer.unfinished) or cut)
         else:
             self._end(None)
 
     # --- Inside ---
 
-    def _turn(self) -> None:
-        """The turn of the loop is over in which somebody began to send, or the rest behind it."""
-        self.turning = False
-        self._flush()
-        self._written = 0
-        if not self._paused:
-            self._release()
-
-    def _release(self) -> None:
-        sent, self.sent = self.sent, []
-        for link in sent:
-            link.writable()
+    def _foreign(self, data: bytes) -> TargetError | None:
+        """What to report if ``data``, which is not a frame of ours, is the beginning of another protocol."""
+        mixed = mixed_up(str(self.address), self.address.netloc, recognise(data))
+        return NotATarget(mixed) if mixed else None
 
     def _end(self, error: Exception | None) -> None:
         if not self._open:
@@ -229,7 +247,7 @@ class TcpConnection(asyncio.Protocol):
         self._silent.clear()
         for link in links:
             link.end(error)
-        self.out.clear()
+        self._out.clear()
         self._transport.abort()
 
 
@@ -238,7 +256,7 @@ class TcpLink:
 
     __slots__ = ("_connection", "_listener", "_open", "_sending", "number")
 
-    def __init__(self, connection: TcpConnection, listener: Listener) -> None:
+    def __init__(self, connection: TcpConnection, listener: LinkListener) -> None:
         self.number = 0
         self._connection = connection
         self._listener = listener
@@ -253,15 +271,15 @@ class TcpLink:
         if self._sending:
             raise broken("OneWriter", address=str(self._connection.address), stream=self.number)
         self._sending = True
-        connection = self._connection
         if not self.number:
-            self.number = connection.number(self)
-        connection.sent.append(self)
-        out = connection.out
-        out.append(frame_head(self.number, data))
-        out.append(data)
-        if not connection.turning:
-            connection.begin()
+            self.number = self._connection.number(self)
+        self._connection.send(self, data)
+
+    def send_control(self, data: bytes) -> None:
+        if self._open:
+            if not self.number:
+                self.number = self._connection.number(self)
+            self._connection.gather(self, data)
 
     def close(self) -> None:
         self._close(None, cut=True)

@@ -27,19 +27,31 @@ class Mutation(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., op: _Optional[_Union[Op, str]] = ..., target: _Optional[str] = ...) -> None: ...
 
 class Transaction(_message.Message):
-    __slots__ = ("mutations",)
+    __slots__ = ("mutations", "headers")
     MUTATIONS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
     mutations: _containers.RepeatedCompositeFieldContainer[Mutation]
-    def __init__(self, mutations: _Optional[_Iterable[_Union[Mutation, _Mapping]]] = ...) -> None: ...
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    def __init__(self, mutations: _Optional[_Iterable[_Union[Mutation, _Mapping]]] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("takeover", "target_added", "target_removed", "map_changed", "quarantined", "checkpoint", "nonce", "state")
+    __slots__ = ("takeover", "target_added", "target_removed", "map_changed", "quarantined", "checkpoint", "quarantine_revoked", "repaired", "nonce", "state")
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
     TARGET_ADDED_FIELD_NUMBER: _ClassVar[int]
     TARGET_REMOVED_FIELD_NUMBER: _ClassVar[int]
     MAP_CHANGED_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_REVOKED_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     takeover: Takeover
@@ -48,21 +60,31 @@ class Control(_message.Message):
     map_changed: MapChanged
     quarantined: Quarantined
     checkpoint: Checkpoint
+    quarantine_revoked: QuarantineRevoked
+    repaired: Repaired
     nonce: str
     state: Snapshot
-    def __init__(self, takeover: _Optional[_Union[Takeover, _Mapping]] = ..., target_added: _Optional[_Union[TargetAdded, _Mapping]] = ..., target_removed: _Optional[_Union[TargetRemoved, _Mapping]] = ..., map_changed: _Optional[_Union[MapChanged, _Mapping]] = ..., quarantined: _Optional[_Union[Quarantined, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., nonce: _Optional[str] = ..., state: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
+    def __init__(self, takeover: _Optional[_Union[Takeover, _Mapping]] = ..., target_added: _Optional[_Union[TargetAdded, _Mapping]] = ..., target_removed: _Optional[_Union[TargetRemoved, _Mapping]] = ..., map_changed: _Optional[_Union[MapChanged, _Mapping]] = ..., quarantined: _Optional[_Union[Quarantined, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., quarantine_revoked: _Optional[_Union[QuarantineRevoked, _Mapping]] = ..., repaired: _Optional[_Union[Repaired, _Mapping]] = ..., nonce: _Optional[str] = ..., state: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Repaired(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class Takeover(_message.Message):
-    __slots__ = ("group", "player")
+    __slots__ = ("group", "player", "application")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PLAYER_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
     group: str
     player: str
-    def __init__(self, group: _Optional[str] = ..., player: _Optional[str] = ...) -> None: ...
+    application: int
+    def __init__(self, group: _Optional[str] = ..., player: _Optional[str] = ..., application: _Optional[int] = ...) -> None: ...
 
 class TargetAdded(_message.Message):
     __slots__ = ("target", "at", "address")
@@ -87,14 +109,16 @@ class MapChanged(_message.Message):
     def __init__(self, map: _Optional[_Union[ShardMap, _Mapping]] = ...) -> None: ...
 
 class ShardMap(_message.Message):
-    __slots__ = ("hash", "range", "explicit")
+    __slots__ = ("hash", "range", "explicit", "part_hash")
     HASH_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
     EXPLICIT_FIELD_NUMBER: _ClassVar[int]
+    PART_HASH_FIELD_NUMBER: _ClassVar[int]
     hash: HashMap
     range: RangeMap
     explicit: ExplicitMap
-    def __init__(self, hash: _Optional[_Union[HashMap, _Mapping]] = ..., range: _Optional[_Union[RangeMap, _Mapping]] = ..., explicit: _Optional[_Union[ExplicitMap, _Mapping]] = ...) -> None: ...
+    part_hash: PartHashMap
+    def __init__(self, hash: _Optional[_Union[HashMap, _Mapping]] = ..., range: _Optional[_Union[RangeMap, _Mapping]] = ..., explicit: _Optional[_Union[ExplicitMap, _Mapping]] = ..., part_hash: _Optional[_Union[PartHashMap, _Mapping]] = ...) -> None: ...
 
 class ExplicitMap(_message.Message):
     __slots__ = ()
@@ -106,6 +130,14 @@ class HashMap(_message.Message):
     targets: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, targets: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PartHashMap(_message.Message):
+    __slots__ = ("targets", "by")
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    by: str
+    def __init__(self, targets: _Optional[_Iterable[str]] = ..., by: _Optional[str] = ...) -> None: ...
+
 class RangeMap(_message.Message):
     __slots__ = ("bounds", "targets")
     BOUNDS_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +147,16 @@ class RangeMap(_message.Message):
     def __init__(self, bounds: _Optional[_Iterable[bytes]] = ..., targets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Quarantined(_message.Message):
+    __slots__ = ("target", "index", "reason")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    index: int
+    reason: str
+    def __init__(self, target: _Optional[str] = ..., index: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class QuarantineRevoked(_message.Message):
     __slots__ = ("target", "index", "reason")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]

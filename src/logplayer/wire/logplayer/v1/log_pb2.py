@@ -24,33 +24,43 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16logplayer/v1/log.proto\x12\x0clogplayer.v1\"\x94\x01\n\x06Record\x12\r\n\x05index\x18\x01 \x01(\x04\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.logplayer.v1.Kind\x12\x10\n\x08producer\x18\x03 \x01(\t\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x05 \x01(\x03\x12\x0f\n\x07payload\x18\x06 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\x07 \x01(\x07\"a\n\x08NewEntry\x12\x10\n\x08producer\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12 \n\x04kind\x18\x04 \x01(\x0e\x32\x12.logplayer.v1.Kind\"8\n\rAppendRequest\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.logplayer.v1.NewEntry\"\x1e\n\x0b\x41ppendReply\x12\x0f\n\x07indexes\x18\x01 \x03(\x04\"*\n\x0bReadRequest\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"2\n\tReadReply\x12%\n\x07records\x18\x01 \x03(\x0b\x32\x14.logplayer.v1.Record\"\r\n\x0bInfoRequest\"X\n\tInfoReply\x12\x0e\n\x06log_id\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x63ontrol\x18\x04 \x01(\x04\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\"\x1c\n\x0bTrimRequest\x12\r\n\x05up_to\x18\x01 \x01(\x04*\x1d\n\x04Kind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x0b\n\x07\x43ONTROL\x10\x01\x32\xfd\x01\n\x03Log\x12@\n\x06\x41ppend\x12\x1b.logplayer.v1.AppendRequest\x1a\x19.logplayer.v1.AppendReply\x12<\n\x04Read\x12\x19.logplayer.v1.ReadRequest\x1a\x17.logplayer.v1.ReadReply0\x01\x12:\n\x04Info\x12\x19.logplayer.v1.InfoRequest\x1a\x17.logplayer.v1.InfoReply\x12:\n\x04Trim\x12\x19.logplayer.v1.TrimRequest\x1a\x17.logplayer.v1.InfoReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16logplayer/v1/log.proto\x12\x0clogplayer.v1\"\xa3\x01\n\x06Record\x12\r\n\x05index\x18\x01 \x01(\x04\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.logplayer.v1.Kind\x12\x10\n\x08producer\x18\x03 \x01(\t\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x05 \x01(\x03\x12\x0f\n\x07payload\x18\x06 \x01(\x0c\x12\r\n\x05\x63hain\x18\x07 \x01(\x0c\x12\x0b\n\x03\x63rc\x18\x08 \x01(\x07\"a\n\x08NewEntry\x12\x10\n\x08producer\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12 \n\x04kind\x18\x04 \x01(\x0e\x32\x12.logplayer.v1.Kind\"8\n\rAppendRequest\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.logplayer.v1.NewEntry\"\x1e\n\x0b\x41ppendReply\x12\x0f\n\x07indexes\x18\x01 \x03(\x04\"U\n\x0b\x41ppendCalls\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\'\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x16.logplayer.v1.NewEntry\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\r\"m\n\rAppendAnswers\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0f\n\x07indexes\x18\x03 \x03(\x04\x12-\n\x08refusals\x18\x04 \x03(\x0b\x32\x1b.logplayer.v1.AppendRefusal\"]\n\rAppendRefusal\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x03\x12\r\n\x05\x66\x61\x63ts\x18\x05 \x01(\t\"*\n\x0bReadRequest\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"2\n\tReadReply\x12%\n\x07records\x18\x01 \x03(\x0b\x32\x14.logplayer.v1.Record\"\r\n\x0bInfoRequest\"\xa1\x01\n\tInfoReply\x12\x0e\n\x06log_id\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x0f\n\x07\x63ontrol\x18\x04 \x01(\x04\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\x12\r\n\x05\x63hain\x18\x06 \x01(\x0c\x12\x15\n\rtrimmed_chain\x18\x07 \x01(\x0c\x12\x10\n\x08unfenced\x18\x08 \x01(\x08\x12\x0f\n\x07version\x18\x0f \x01(\r\"!\n\rNewestRequest\x12\x10\n\x08producer\x18\x01 \x01(\t\".\n\x0bNewestReply\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\":\n\x0bTrimRequest\x12\r\n\x05up_to\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\r\n\x05\x63hain\x18\x03 \x01(\x0c*\x1d\n\x04Kind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x0b\n\x07\x43ONTROL\x10\x01\x32\x8b\x03\n\x03Log\x12@\n\x06\x41ppend\x12\x1b.logplayer.v1.AppendRequest\x1a\x19.logplayer.v1.AppendReply\x12J\n\x0c\x41ppendStream\x12\x19.logplayer.v1.AppendCalls\x1a\x1b.logplayer.v1.AppendAnswers(\x01\x30\x01\x12<\n\x04Read\x12\x19.logplayer.v1.ReadRequest\x1a\x17.logplayer.v1.ReadReply0\x01\x12:\n\x04Info\x12\x19.logplayer.v1.InfoRequest\x1a\x17.logplayer.v1.InfoReply\x12@\n\x06Newest\x12\x1b.logplayer.v1.NewestRequest\x1a\x19.logplayer.v1.NewestReply\x12:\n\x04Trim\x12\x19.logplayer.v1.TrimRequest\x1a\x17.logplayer.v1.InfoReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logplayer.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KIND']._serialized_start=611
-  _globals['_KIND']._serialized_end=640
+  _globals['_KIND']._serialized_start=1106
+  _globals['_KIND']._serialized_end=1135
   _globals['_RECORD']._serialized_start=41
-  _globals['_RECORD']._serialized_end=189
-  _globals['_NEWENTRY']._serialized_start=191
-  _globals['_NEWENTRY']._serialized_end=288
-  _globals['_APPENDREQUEST']._serialized_start=290
-  _globals['_APPENDREQUEST']._serialized_end=346
-  _globals['_APPENDREPLY']._serialized_start=348
-  _globals['_APPENDREPLY']._serialized_end=378
-  _globals['_READREQUEST']._serialized_start=380
-  _globals['_READREQUEST']._serialized_end=422
-  _globals['_READREPLY']._serialized_start=424
-  _globals['_READREPLY']._serialized_end=474
-  _globals['_INFOREQUEST']._serialized_start=476
-  _globals['_INFOREQUEST']._serialized_end=489
-  _globals['_INFOREPLY']._serialized_start=491
-  _globals['_INFOREPLY']._serialized_end=579
-  _globals['_TRIMREQUEST']._serialized_start=581
-  _globals['_TRIMREQUEST']._serialized_end=609
-  _globals['_LOG']._serialized_start=643
-  _globals['_LOG']._serialized_end=896
+  _globals['_RECORD']._serialized_end=204
+  _globals['_NEWENTRY']._serialized_start=206
+  _globals['_NEWENTRY']._serialized_end=303
+  _globals['_APPENDREQUEST']._serialized_start=305
+  _globals['_APPENDREQUEST']._serialized_end=361
+  _globals['_APPENDREPLY']._serialized_start=363
+  _globals['_APPENDREPLY']._serialized_end=393
+  _globals['_APPENDCALLS']._serialized_start=395
+  _globals['_APPENDCALLS']._serialized_end=480
+  _globals['_APPENDANSWERS']._serialized_start=482
+  _globals['_APPENDANSWERS']._serialized_end=591
+  _globals['_APPENDREFUSAL']._serialized_start=593
+  _globals['_APPENDREFUSAL']._serialized_end=686
+  _globals['_READREQUEST']._serialized_start=688
+  _globals['_READREQUEST']._serialized_end=730
+  _globals['_READREPLY']._serialized_start=732
+  _globals['_READREPLY']._serialized_end=782
+  _globals['_INFOREQUEST']._serialized_start=784
+  _globals['_INFOREQUEST']._serialized_end=797
+  _globals['_INFOREPLY']._serialized_start=800
+  _globals['_INFOREPLY']._serialized_end=961
+  _globals['_NEWESTREQUEST']._serialized_start=963
+  _globals['_NEWESTREQUEST']._serialized_end=996
+  _globals['_NEWESTREPLY']._serialized_start=998
+  _globals['_NEWESTREPLY']._serialized_end=1044
+  _globals['_TRIMREQUEST']._serialized_start=1046
+  _globals['_TRIMREQUEST']._serialized_end=1104
+  _globals['_LOG']._serialized_start=1138
+  _globals['_LOG']._serialized_end=1533
 # @@protoc_insertion_point(module_scope)

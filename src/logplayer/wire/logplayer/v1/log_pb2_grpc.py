@@ -39,6 +39,11 @@ class LogStub:
                 request_serializer=logplayer_dot_v1_dot_log__pb2.AppendRequest.SerializeToString,
                 response_deserializer=logplayer_dot_v1_dot_log__pb2.AppendReply.FromString,
                 _registered_method=True)
+        self.AppendStream = channel.stream_stream(
+                '/logplayer.v1.Log/AppendStream',
+                request_serializer=logplayer_dot_v1_dot_log__pb2.AppendCalls.SerializeToString,
+                response_deserializer=logplayer_dot_v1_dot_log__pb2.AppendAnswers.FromString,
+                _registered_method=True)
         self.Read = channel.unary_stream(
                 '/logplayer.v1.Log/Read',
                 request_serializer=logplayer_dot_v1_dot_log__pb2.ReadRequest.SerializeToString,
@@ -48,6 +53,11 @@ class LogStub:
                 '/logplayer.v1.Log/Info',
                 request_serializer=logplayer_dot_v1_dot_log__pb2.InfoRequest.SerializeToString,
                 response_deserializer=logplayer_dot_v1_dot_log__pb2.InfoReply.FromString,
+                _registered_method=True)
+        self.Newest = channel.unary_unary(
+                '/logplayer.v1.Log/Newest',
+                request_serializer=logplayer_dot_v1_dot_log__pb2.NewestRequest.SerializeToString,
+                response_deserializer=logplayer_dot_v1_dot_log__pb2.NewestReply.FromString,
                 _registered_method=True)
         self.Trim = channel.unary_unary(
                 '/logplayer.v1.Log/Trim',
@@ -60,7 +70,17 @@ class LogServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Append(self, request, context):
-        """Appends one group atomically; a retried (producer, sequence) gets its first index back.
+        """Appends one group atomically; a retried (producer, sequence) gets its first index back, and is refused if its
+        payload is another one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendStream(self, request_iterator, context):
+        """The same for many calls, pipelined: each is appended or refused as a whole, in the order in which they were sent, and
+        answered in that order. A message holds at most 1 MiB; a larger call goes through Append. The server may end the
+        stream in order; whatever is not answered then, or when it breaks, is sent again on the next one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,6 +99,13 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Newest(self, request, context):
+        """Where a producer goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Trim(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -93,6 +120,11 @@ def add_LogServicer_to_server(servicer, server):
                     request_deserializer=logplayer_dot_v1_dot_log__pb2.AppendRequest.FromString,
                     response_serializer=logplayer_dot_v1_dot_log__pb2.AppendReply.SerializeToString,
             ),
+            'AppendStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.AppendStream,
+                    request_deserializer=logplayer_dot_v1_dot_log__pb2.AppendCalls.FromString,
+                    response_serializer=logplayer_dot_v1_dot_log__pb2.AppendAnswers.SerializeToString,
+            ),
             'Read': grpc.unary_stream_rpc_method_handler(
                     servicer.Read,
                     request_deserializer=logplayer_dot_v1_dot_log__pb2.ReadRequest.FromString,
@@ -102,6 +134,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.Info,
                     request_deserializer=logplayer_dot_v1_dot_log__pb2.InfoRequest.FromString,
                     response_serializer=logplayer_dot_v1_dot_log__pb2.InfoReply.SerializeToString,
+            ),
+            'Newest': grpc.unary_unary_rpc_method_handler(
+                    servicer.Newest,
+                    request_deserializer=logplayer_dot_v1_dot_log__pb2.NewestRequest.FromString,
+                    response_serializer=logplayer_dot_v1_dot_log__pb2.NewestReply.SerializeToString,
             ),
             'Trim': grpc.unary_unary_rpc_method_handler(
                     servicer.Trim,
@@ -136,6 +173,33 @@ class Log:
             '/logplayer.v1.Log/Append',
             logplayer_dot_v1_dot_log__pb2.AppendRequest.SerializeToString,
             logplayer_dot_v1_dot_log__pb2.AppendReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/logplayer.v1.Log/AppendStream',
+            logplayer_dot_v1_dot_log__pb2.AppendCalls.SerializeToString,
+            logplayer_dot_v1_dot_log__pb2.AppendAnswers.FromString,
             options,
             channel_credentials,
             insecure,
@@ -190,6 +254,33 @@ class Log:
             '/logplayer.v1.Log/Info',
             logplayer_dot_v1_dot_log__pb2.InfoRequest.SerializeToString,
             logplayer_dot_v1_dot_log__pb2.InfoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Newest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logplayer.v1.Log/Newest',
+            logplayer_dot_v1_dot_log__pb2.NewestRequest.SerializeToString,
+            logplayer_dot_v1_dot_log__pb2.NewestReply.FromString,
             options,
             channel_credentials,
             insecure,

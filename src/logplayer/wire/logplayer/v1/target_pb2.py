@@ -24,45 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logplayer/v1/target.proto\x12\x0clogplayer.v1\"\x8e\x02\n\x08ToTarget\x12\"\n\x04open\x18\x01 \x01(\x0b\x32\x12.logplayer.v1.OpenH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.logplayer.v1.BatchH\x00\x12$\n\x05probe\x18\x03 \x01(\x0b\x32\x13.logplayer.v1.ProbeH\x00\x12\"\n\x04\x61uth\x18\x04 \x01(\x0b\x32\x12.logplayer.v1.AuthH\x00\x12\x31\n\x08position\x18\x05 \x01(\x0b\x32\x1d.logplayer.v1.PositionRequestH\x00\x12\x30\n\x08wait_for\x18\x06 \x01(\x0b\x32\x1c.logplayer.v1.WaitForRequestH\x00\x42\t\n\x07message\"\x15\n\x04\x41uth\x12\r\n\x05token\x18\x01 \x01(\t\"C\n\x04Open\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\"M\n\x05\x42\x61tch\x12\x0c\n\x04prev\x18\x01 \x01(\x04\x12\n\n\x02to\x18\x02 \x01(\x04\x12*\n\ndeliveries\x18\x03 \x03(\x0b\x32\x16.logplayer.v1.Delivery\">\n\x08\x44\x65livery\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x12\n\nquarantine\x18\x03 \x01(\x08\"\x07\n\x05Probe\"\xe2\x01\n\x08ToPlayer\x12&\n\x06opened\x18\x01 \x01(\x0b\x32\x14.logplayer.v1.OpenedH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.logplayer.v1.AckH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.logplayer.v1.RefusedH\x00\x12/\n\x08position\x18\x04 \x01(\x0b\x32\x1b.logplayer.v1.PositionReplyH\x00\x12&\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x14.logplayer.v1.FailedH\x00\x42\t\n\x07message\"y\n\x06\x46\x61iled\x12\'\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x19.logplayer.v1.Failed.Code\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"6\n\x04\x43ode\x12\x0c\n\x08INTERNAL\x10\x00\x12\x13\n\x0fUNAUTHENTICATED\x10\x01\x12\x0b\n\x07INVALID\x10\x02\"\'\n\x06Opened\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"$\n\x03\x41\x63k\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"]\n\x07Refused\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.logplayer.v1.Reason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\"!\n\x0fPositionRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\"k\n\rPositionReply\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0c\n\x04term\x18\x06 \x01(\x04\"/\n\x0eWaitForRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04*\x88\x01\n\x06Reason\x12\x12\n\x0eREASON_UNKNOWN\x10\x00\x12\n\n\x06\x46\x45NCED\x10\x01\x12\x11\n\rSTALE_SESSION\x10\x02\x12\x0f\n\x0bOUT_OF_SYNC\x10\x03\x12\r\n\tBAD_BATCH\x10\x04\x12\x10\n\x0cWRONG_TARGET\x10\x05\x12\r\n\tWRONG_LOG\x10\x06\x12\n\n\x06POISON\x10\x07\x32\xd2\x01\n\x06Target\x12:\n\x04Play\x12\x16.logplayer.v1.ToTarget\x1a\x16.logplayer.v1.ToPlayer(\x01\x30\x01\x12\x46\n\x08Position\x12\x1d.logplayer.v1.PositionRequest\x1a\x1b.logplayer.v1.PositionReply\x12\x44\n\x07WaitFor\x12\x1c.logplayer.v1.WaitForRequest\x1a\x1b.logplayer.v1.PositionReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logplayer/v1/target.proto\x12\x0clogplayer.v1\"\x8e\x02\n\x08ToTarget\x12\"\n\x04open\x18\x01 \x01(\x0b\x32\x12.logplayer.v1.OpenH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.logplayer.v1.BatchH\x00\x12$\n\x05probe\x18\x03 \x01(\x0b\x32\x13.logplayer.v1.ProbeH\x00\x12\"\n\x04\x61uth\x18\x04 \x01(\x0b\x32\x12.logplayer.v1.AuthH\x00\x12\x31\n\x08position\x18\x05 \x01(\x0b\x32\x1d.logplayer.v1.PositionRequestH\x00\x12\x30\n\x08wait_for\x18\x06 \x01(\x0b\x32\x1c.logplayer.v1.WaitForRequestH\x00\x42\t\n\x07message\"*\n\x08Versions\x12\x0e\n\x06oldest\x18\x01 \x01(\r\x12\x0e\n\x06newest\x18\x02 \x01(\r\"?\n\x04\x41uth\x12\r\n\x05token\x18\x01 \x01(\t\x12(\n\x08versions\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.Versions\"m\n\x04Open\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12(\n\x08versions\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.Versions\"s\n\x05\x42\x61tch\x12\x0c\n\x04prev\x18\x01 \x01(\x04\x12\n\n\x02to\x18\x02 \x01(\x04\x12\x12\n\nprev_chain\x18\x03 \x01(\x0c\x12\x10\n\x08to_chain\x18\x04 \x01(\x0c\x12*\n\ndeliveries\x18\x05 \x03(\x0b\x32\x16.logplayer.v1.Delivery\"M\n\x08\x44\x65livery\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x12\n\nquarantine\x18\x03 \x01(\x08\x12\r\n\x05\x63hain\x18\x04 \x01(\x0c\"\x07\n\x05Probe\"\xe2\x01\n\x08ToPlayer\x12&\n\x06opened\x18\x01 \x01(\x0b\x32\x14.logplayer.v1.OpenedH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.logplayer.v1.AckH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.logplayer.v1.RefusedH\x00\x12/\n\x08position\x18\x04 \x01(\x0b\x32\x1b.logplayer.v1.PositionReplyH\x00\x12&\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x14.logplayer.v1.FailedH\x00\x42\t\n\x07message\"\x95\x01\n\x06\x46\x61iled\x12\'\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x19.logplayer.v1.Failed.Code\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"R\n\x04\x43ode\x12\x0c\n\x08INTERNAL\x10\x00\x12\x13\n\x0fUNAUTHENTICATED\x10\x01\x12\x0b\n\x07INVALID\x10\x02\x12\r\n\tEXHAUSTED\x10\x03\x12\x0b\n\x07VERSION\x10\x04\"G\n\x06Opened\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\r\n\x05\x63hain\x18\x03 \x01(\x0c\x12\x0f\n\x07version\x18\x0f \x01(\r\"$\n\x03\x41\x63k\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"l\n\x07Refused\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.logplayer.v1.Reason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x04\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\r\n\x05\x63hain\x18\x05 \x01(\x0c\"K\n\x0fPositionRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12(\n\x08versions\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.Versions\"\x9e\x01\n\rPositionReply\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0c\n\x04term\x18\x06 \x01(\x04\x12\x11\n\tconnected\x18\x07 \x01(\x08\x12\r\n\x05\x63hain\x18\x08 \x01(\x0c\x12\x0f\n\x07version\x18\x0f \x01(\r\"Y\n\x0eWaitForRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12(\n\x08versions\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.Versions*\x96\x01\n\x06Reason\x12\x12\n\x0eREASON_UNKNOWN\x10\x00\x12\n\n\x06\x46\x45NCED\x10\x01\x12\x11\n\rSTALE_SESSION\x10\x02\x12\x0f\n\x0bOUT_OF_SYNC\x10\x03\x12\r\n\tBAD_BATCH\x10\x04\x12\x10\n\x0cWRONG_TARGET\x10\x05\x12\r\n\tWRONG_LOG\x10\x06\x12\n\n\x06POISON\x10\x07\x12\x0c\n\x08\x44IVERGED\x10\x08\x32\xd2\x01\n\x06Target\x12:\n\x04Play\x12\x16.logplayer.v1.ToTarget\x1a\x16.logplayer.v1.ToPlayer(\x01\x30\x01\x12\x46\n\x08Position\x12\x1d.logplayer.v1.PositionRequest\x1a\x1b.logplayer.v1.PositionReply\x12\x44\n\x07WaitFor\x12\x1c.logplayer.v1.WaitForRequest\x1a\x1b.logplayer.v1.PositionReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logplayer.v1.target_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REASON']._serialized_start=1280
-  _globals['_REASON']._serialized_end=1416
+  _globals['_REASON']._serialized_start=1673
+  _globals['_REASON']._serialized_end=1823
   _globals['_TOTARGET']._serialized_start=44
   _globals['_TOTARGET']._serialized_end=314
-  _globals['_AUTH']._serialized_start=316
-  _globals['_AUTH']._serialized_end=337
-  _globals['_OPEN']._serialized_start=339
-  _globals['_OPEN']._serialized_end=406
-  _globals['_BATCH']._serialized_start=408
-  _globals['_BATCH']._serialized_end=485
-  _globals['_DELIVERY']._serialized_start=487
-  _globals['_DELIVERY']._serialized_end=549
-  _globals['_PROBE']._serialized_start=551
-  _globals['_PROBE']._serialized_end=558
-  _globals['_TOPLAYER']._serialized_start=561
-  _globals['_TOPLAYER']._serialized_end=787
-  _globals['_FAILED']._serialized_start=789
-  _globals['_FAILED']._serialized_end=910
-  _globals['_FAILED_CODE']._serialized_start=856
-  _globals['_FAILED_CODE']._serialized_end=910
-  _globals['_OPENED']._serialized_start=912
-  _globals['_OPENED']._serialized_end=951
-  _globals['_ACK']._serialized_start=953
-  _globals['_ACK']._serialized_end=989
-  _globals['_REFUSED']._serialized_start=991
-  _globals['_REFUSED']._serialized_end=1084
-  _globals['_POSITIONREQUEST']._serialized_start=1086
-  _globals['_POSITIONREQUEST']._serialized_end=1119
-  _globals['_POSITIONREPLY']._serialized_start=1121
-  _globals['_POSITIONREPLY']._serialized_end=1228
-  _globals['_WAITFORREQUEST']._serialized_start=1230
-  _globals['_WAITFORREQUEST']._serialized_end=1277
-  _globals['_TARGET']._serialized_start=1419
-  _globals['_TARGET']._serialized_end=1629
+  _globals['_VERSIONS']._serialized_start=316
+  _globals['_VERSIONS']._serialized_end=358
+  _globals['_AUTH']._serialized_start=360
+  _globals['_AUTH']._serialized_end=423
+  _globals['_OPEN']._serialized_start=425
+  _globals['_OPEN']._serialized_end=534
+  _globals['_BATCH']._serialized_start=536
+  _globals['_BATCH']._serialized_end=651
+  _globals['_DELIVERY']._serialized_start=653
+  _globals['_DELIVERY']._serialized_end=730
+  _globals['_PROBE']._serialized_start=732
+  _globals['_PROBE']._serialized_end=739
+  _globals['_TOPLAYER']._serialized_start=742
+  _globals['_TOPLAYER']._serialized_end=968
+  _globals['_FAILED']._serialized_start=971
+  _globals['_FAILED']._serialized_end=1120
+  _globals['_FAILED_CODE']._serialized_start=1038
+  _globals['_FAILED_CODE']._serialized_end=1120
+  _globals['_OPENED']._serialized_start=1122
+  _globals['_OPENED']._serialized_end=1193
+  _globals['_ACK']._serialized_start=1195
+  _globals['_ACK']._serialized_end=1231
+  _globals['_REFUSED']._serialized_start=1233
+  _globals['_REFUSED']._serialized_end=1341
+  _globals['_POSITIONREQUEST']._serialized_start=1343
+  _globals['_POSITIONREQUEST']._serialized_end=1418
+  _globals['_POSITIONREPLY']._serialized_start=1421
+  _globals['_POSITIONREPLY']._serialized_end=1579
+  _globals['_WAITFORREQUEST']._serialized_start=1581
+  _globals['_WAITFORREQUEST']._serialized_end=1670
+  _globals['_TARGET']._serialized_start=1826
+  _globals['_TARGET']._serialized_end=2036
 # @@protoc_insertion_point(module_scope)

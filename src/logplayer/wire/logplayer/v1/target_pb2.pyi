@@ -17,6 +17,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WRONG_TARGET: _ClassVar[Reason]
     WRONG_LOG: _ClassVar[Reason]
     POISON: _ClassVar[Reason]
+    DIVERGED: _ClassVar[Reason]
 REASON_UNKNOWN: Reason
 FENCED: Reason
 STALE_SESSION: Reason
@@ -25,6 +26,7 @@ BAD_BATCH: Reason
 WRONG_TARGET: Reason
 WRONG_LOG: Reason
 POISON: Reason
+DIVERGED: Reason
 
 class ToTarget(_message.Message):
     __slots__ = ("open", "batch", "probe", "auth", "position", "wait_for")
@@ -42,43 +44,61 @@ class ToTarget(_message.Message):
     wait_for: WaitForRequest
     def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., auth: _Optional[_Union[Auth, _Mapping]] = ..., position: _Optional[_Union[PositionRequest, _Mapping]] = ..., wait_for: _Optional[_Union[WaitForRequest, _Mapping]] = ...) -> None: ...
 
+class Versions(_message.Message):
+    __slots__ = ("oldest", "newest")
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    oldest: int
+    newest: int
+    def __init__(self, oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+
 class Auth(_message.Message):
-    __slots__ = ("token",)
+    __slots__ = ("token", "versions")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     token: str
-    def __init__(self, token: _Optional[str] = ...) -> None: ...
+    versions: Versions
+    def __init__(self, token: _Optional[str] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("target", "log_id", "epoch", "term")
+    __slots__ = ("target", "log_id", "epoch", "term", "versions")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     target: str
     log_id: str
     epoch: int
     term: int
-    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+    versions: Versions
+    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("prev", "to", "deliveries")
+    __slots__ = ("prev", "to", "prev_chain", "to_chain", "deliveries")
     PREV_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
+    PREV_CHAIN_FIELD_NUMBER: _ClassVar[int]
+    TO_CHAIN_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     prev: int
     to: int
+    prev_chain: bytes
+    to_chain: bytes
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
-    def __init__(self, prev: _Optional[int] = ..., to: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+    def __init__(self, prev: _Optional[int] = ..., to: _Optional[int] = ..., prev_chain: _Optional[bytes] = ..., to_chain: _Optional[bytes] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("index", "payload", "quarantine")
+    __slots__ = ("index", "payload", "quarantine", "chain")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
     index: int
     payload: bytes
     quarantine: bool
-    def __init__(self, index: _Optional[int] = ..., payload: _Optional[bytes] = ..., quarantine: _Optional[bool] = ...) -> None: ...
+    chain: bytes
+    def __init__(self, index: _Optional[int] = ..., payload: _Optional[bytes] = ..., quarantine: _Optional[bool] = ..., chain: _Optional[bytes] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ()
@@ -105,9 +125,13 @@ class Failed(_message.Message):
         INTERNAL: _ClassVar[Failed.Code]
         UNAUTHENTICATED: _ClassVar[Failed.Code]
         INVALID: _ClassVar[Failed.Code]
+        EXHAUSTED: _ClassVar[Failed.Code]
+        VERSION: _ClassVar[Failed.Code]
     INTERNAL: Failed.Code
     UNAUTHENTICATED: Failed.Code
     INVALID: Failed.Code
+    EXHAUSTED: Failed.Code
+    VERSION: Failed.Code
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     code: Failed.Code
@@ -115,12 +139,16 @@ class Failed(_message.Message):
     def __init__(self, code: _Optional[_Union[Failed.Code, str]] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("index", "digest")
+    __slots__ = ("index", "digest", "chain", "version")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     index: int
     digest: bytes
-    def __init__(self, index: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    chain: bytes
+    version: int
+    def __init__(self, index: _Optional[int] = ..., digest: _Optional[bytes] = ..., chain: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("index", "digest")
@@ -131,43 +159,55 @@ class Ack(_message.Message):
     def __init__(self, index: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "detail", "index", "epoch")
+    __slots__ = ("reason", "detail", "index", "epoch", "chain")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
     reason: Reason
     detail: str
     index: int
     epoch: int
-    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., detail: _Optional[str] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    chain: bytes
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., detail: _Optional[str] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., chain: _Optional[bytes] = ...) -> None: ...
 
 class PositionRequest(_message.Message):
-    __slots__ = ("target",)
+    __slots__ = ("target", "versions")
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     target: str
-    def __init__(self, target: _Optional[str] = ...) -> None: ...
+    versions: Versions
+    def __init__(self, target: _Optional[str] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
 
 class PositionReply(_message.Message):
-    __slots__ = ("target", "log_id", "index", "digest", "epoch", "term")
+    __slots__ = ("target", "log_id", "index", "digest", "epoch", "term", "connected", "chain", "version")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     target: str
     log_id: str
     index: int
     digest: bytes
     epoch: int
     term: int
-    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+    connected: bool
+    chain: bytes
+    version: int
+    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ..., connected: _Optional[bool] = ..., chain: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
 class WaitForRequest(_message.Message):
-    __slots__ = ("target", "index")
+    __slots__ = ("target", "index", "versions")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     target: str
     index: int
-    def __init__(self, target: _Optional[str] = ..., index: _Optional[int] = ...) -> None: ...
+    versions: Versions
+    def __init__(self, target: _Optional[str] = ..., index: _Optional[int] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...

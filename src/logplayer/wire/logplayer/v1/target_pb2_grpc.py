@@ -62,7 +62,7 @@ class TargetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Position(self, request, context):
-        """Where the target stands, without opening a session (so it is never a basis for sending).
+        """The index that the target has, without opening a session (so it is never a basis for sending).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

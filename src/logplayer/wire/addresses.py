@@ -21,10 +21,15 @@ class Address(NamedTuple):
     @property
     def netloc(self) -> str:
         """``host:port``, with brackets around an IPv6 address."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return netloc(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.netloc}"
+
+
+def netloc(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def parse(text: str) -> Address:
@@ -47,7 +52,7 @@ def parse_netloc(netloc: str, told: str = "") -> tuple[str, int]:
     except ValueError as error:
         raise AddressError(f"{told!r} is not HOST:PORT ({error})") from None
     if not host or port is None or parts.path or parts.query or parts.fragment or "@" in netloc:
-        raise AddressError(f"{told!r} is not HOST:PORT, for example 127.0.0.1:7001")
+        raise AddressError(f"{told!r} is not HOST:PORT, for example 127.0.0.1:7200")
     return host, port
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from logplayer.core.entry import Message, Mutation, Row
 from logplayer.core.fence import Batch
-from logplayer.core.route import HashOwner
+from logplayer.core.routing import HashOwner
 
 _new_tuple: Final[Any] = tuple.__new__  # A third of the time that the class itself takes.
 
@@ -101,16 +101,40 @@ def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int,
 
 
 _UNKNOWN: Final = (0, 0, 0, 0, 0, 0, -1)
+_HEADERS: Final = 0x12  # Transaction.headers: field 2, length-delimited. They come after the mutations.
+
+
+def _are_headers(payload: bytes, start: int, end: int) -> bool:
+    """Whether there is nothing but headers from ``start`` on."""
+    while start < end:
+        length, at = read_length(payload, start + 1, end)
+        stop = at + length
+        if at < 0 or stop > end or payload[start] != _HEADERS:
+            return False
+        if at < stop and payload[at] == 0x0A:  # Header.name
+            length, name = read_length(payload, at + 1, stop)
+            at = name + length
+            if name < 0 or at > stop or not _is_text(payload[name:at]):
+                return False
+        if at < stop and payload[at] == 0x12:  # Header.value
+            length, value = read_length(payload, at + 1, stop)
+            at = value + length
+            if value < 0:
+                return False
+        if at != stop:
+            return False
+        start = stop
+    return True
 
 
 def read_mutations(payload: bytes) -> list[Mutation] | None:
-    """The mutations of an encoded ``Transaction``, each with its slice of ``payload``."""
+    """The mutations of an encoded ``Transaction``, each with its slice of ``payload``; headers are left out."""
     mutations: list[Mutation] = []
     start, end = 0, len(payload)
     while start < end:
         key, key_end, _, _, target, target_end, stop = _cut(payload, start, end)
         if stop < 0:
-            return None
+            return mutations if _are_headers(payload, start, end) else None
         name = ""
         if target < target_end:
             try:
@@ -126,24 +150,33 @@ def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str,
     """What each target gets of an encoded ``Transaction``, and how many of its mutations are for nobody.
 
     A mutation is for the target that it names, else for the one that ``owner`` gives for its key. The targets stand in
-    the order in which the transaction first has something for them.
+    the order in which the transaction first has something for them. Each of them gets all headers.
     """
     parts: dict[str, bytes] = {}
     several: dict[str, list[bytes]] = {}
     hashed: tuple[str, ...] = owner.targets if type(owner) is HashOwner else ()
+    by_tag: bool = owner.tag if type(owner) is HashOwner else False
+    separator: bytes = owner.separator if type(owner) is HashOwner else b""
+    by_part = by_tag or len(separator) > 0
     count = len(hashed)
     ownerless = 0
+    headers = b""
     start, end = 0, len(payload)
     while start < end:
         key, key_end, _, _, target, target_end, stop = _cut(payload, start, end)
         if stop < 0:
-            return None
+            if not _are_headers(payload, start, end):
+                return None
+            headers = payload[start:end]
+            break
         if target < target_end:
             try:
                 name = payload[target:target_end].decode()
             except UnicodeDecodeError:
                 return None
         elif count:
+            if by_part:
+                key, key_end = _hashed_part(payload, key, key_end, by_tag, separator)
             name = hashed[crc32(payload[key:key_end]) % count]
         else:
             name = owner(payload[key:key_end])
@@ -159,7 +192,20 @@ def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str,
             several[name] = [parts[name], piece]
     for name, pieces in several.items():
         parts[name] = b"".join(pieces)
+    if headers:
+        for name, part in parts.items():
+            parts[name] = part + headers
     return parts, ownerless
+
+
+def _hashed_part(payload: bytes, key: int, end: int, by_tag: bool, separator: bytes) -> tuple[int, int]:
+    """Where the part of a key stands that is hashed: as ``HashOwner.part`` says."""
+    if by_tag:
+        start = payload.find(b"{", key, end) + 1
+        stop = payload.find(b"}", start, end)
+        return (start, stop) if 0 < start < stop else (key, end)
+    stop = payload.find(separator, key, end)
+    return (key, stop) if stop > key else (key, end)
 
 
 def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
@@ -168,6 +214,8 @@ def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
     start, end = 0, len(payload)
     while start < end:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 and _are_headers(payload, start, end):
+            break
         if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         changes.append((payload[key:key_end], None if value_end < 0 else payload[value:value_end]))
@@ -181,6 +229,8 @@ def read_rows(entry: int, payload: bytes) -> list[Row] | None:
     start, end = 0, len(payload)
     while start < end:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 and _are_headers(payload, start, end):
+            break
         if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         written = None if value_end < 0 else payload[value:value_end]
@@ -200,21 +250,33 @@ def _is_text(data: bytes) -> bool:
 # --- Batches: the head and the deliveries one behind the other, which is what protobuf makes of a repeated field. ---
 
 
-def encode_batch(prev: int, to: int, messages: Sequence[Message] = ()) -> bytes:
+def encode_batch(
+    prev: int, to: int, messages: Sequence[Message] = (), prev_chain: bytes = b"", to_chain: bytes = b""
+) -> bytes:
     """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
     prev_, to_ = varint(prev), varint(to)
     length = 2 + len(prev_) + len(to_)
     pieces = [b"\x12", b"", b"\x08", prev_, b"\x10", to_]
-    for number, payload, quarantine in messages:
+    if prev_chain:
+        length += 2 + len(prev_chain)
+        pieces += [b"\x1a", varint(len(prev_chain)), prev_chain]
+    if to_chain:
+        length += 2 + len(to_chain)
+        pieces += [b"\x22", varint(len(to_chain)), to_chain]
+    for number, payload, quarantine, chain in messages:
         index, size = varint(number), varint(len(payload))
         inner = 2 + len(index) + len(size) + len(payload)
         if quarantine:
             inner += 2
+        if chain and number != to:
+            inner += 2 + len(chain)
         outer = varint(inner)
         length += 1 + len(outer) + inner
-        pieces += [b"\x1a", outer, b"\x08", index, b"\x12", size, payload]
+        pieces += [b"\x2a", outer, b"\x08", index, b"\x12", size, payload]
         if quarantine:
             pieces.append(b"\x18\x01")
+        if chain and number != to:
+            pieces += [b"\x22", varint(len(chain)), chain]
     pieces[1] = varint(length)
     return b"".join(pieces)
 
@@ -233,9 +295,16 @@ def read_batch(data: bytes) -> Batch | None:
     to, at = read_varint(data, at + 1, end)
     if at < 0 or prev > to:
         return None
+    prev_chain = to_chain = b""
+    if at + 10 <= end and data[at] == 0x1A and data[at + 1] == 8:  # Batch.prev_chain
+        prev_chain = data[at + 2 : at + 10]
+        at += 10
+    if at + 10 <= end and data[at] == 0x22 and data[at + 1] == 8:  # Batch.to_chain
+        to_chain = data[at + 2 : at + 10]
+        at += 10
     messages: list[Message] = []
     while at < end:
-        if data[at] != 0x1A:  # Batch.deliveries
+        if data[at] != 0x2A:  # Batch.deliveries
             return None
         length, at = read_length(data, at + 1, end)
         stop = at + length
@@ -244,13 +313,20 @@ def read_batch(data: bytes) -> Batch | None:
         index, at = read_varint(data, at + 1, stop)
         if at < 0 or at == stop or data[at] != 0x12 or index > to:  # Delivery.payload
             return None
-        length, at = read_length(data, at + 1, stop)
-        rest = stop - at - length
-        if at < 0 or rest < 0:
+        length, start = read_length(data, at + 1, stop)
+        at = start + length
+        if start < 0 or at > stop:
             return None
-        if rest and (rest != 2 or data[stop - 2] != 0x18 or data[stop - 1] != 1):  # Delivery.quarantine
+        quarantine = False
+        if at + 2 <= stop and data[at] == 0x18 and data[at + 1] == 1:  # Delivery.quarantine
+            quarantine = True
+            at += 2
+        chain = b""
+        if at + 10 == stop and data[at] == 0x22 and data[at + 1] == 8:  # Delivery.chain
+            chain = data[at + 2 : stop]
+            at = stop
+        if at != stop:
             return None
-        messages.append(_new_tuple(Message, (index, data[at : at + length], rest == 2)))
-        at = stop
-    batch: Batch = _new_tuple(Batch, (prev, to, tuple(messages)))
+        messages.append(_new_tuple(Message, (index, data[start : start + length], quarantine, chain)))
+    batch: Batch = _new_tuple(Batch, (prev, to, tuple(messages), prev_chain, to_chain))
     return batch
