@@ -1,11 +1,11 @@
 """The bytes of a record, the same on the disk, on the wire and in memory.
 
-A record is an encoded ``logplayer.v1.Record`` whose fields stand in the order of their numbers, so ``crc`` is last::
+A record is an encoded ``logplayer.v1.Record`` whose fields are in the order of their numbers, so ``crc`` is last::
 
-    ┌───────────────┬──────────────────────────────────────────────────────────┬───────────────┐
-    │ 0A  length    │ index kind producer sequence committed_at_us payload     │ 3D  crc (4)   │
-    └───────────────┴──────────────────────────────────────────────────────────┴───────────────┘
-      frame prefix    what the CRC-32 covers                                     little endian
+    ┌───────────────┬────────────────────────────────────────────────────────────┬───────────────┐
+    │ 0A  length    │ index kind producer sequence committed_at_us payload chain │ 45  crc (4)   │
+    └───────────────┴────────────────────────────────────────────────────────────┴───────────────┘
+      frame prefix    what the CRC-32 covers                                       little endian
 
 Frames joined are a valid ``ReadReply``: a chunk read from the disk goes out on the wire as it is.
 """
@@ -16,6 +16,9 @@ import functools
 import struct
 from collections.abc import Iterator
 
+from google.protobuf.message import DecodeError
+
+from logplayer.core.chain import VALUE_BYTES
 from logplayer.errors import CorruptEntry
 from logplayer.log.crc import crc32
 from logplayer.log.protocol import Kind, NewEntry, Record
@@ -23,14 +26,15 @@ from logplayer.wire.entries import varint
 from logplayer.wire.logplayer.v1 import log_pb2
 
 FRAME_TAG = 0x0A
-CRC_TAG = 0x3D
+CRC_TAG = 0x45
 CRC_BYTES = 5  # The tag and four bytes.
 _TAIL = struct.Struct("<BI").pack
+_CHAIN = bytes((0x3A, VALUE_BYTES))  # Record.chain: field 7, of 8 bytes
 KINDS = (Kind.DATA, Kind.CONTROL)
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The integer at ``at`` and the position behind it; IndexError or ValueError when there is none."""
+    """The integer at ``at`` and the position after it; IndexError or ValueError when there is none."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -56,18 +60,19 @@ def _when(committed_at_us: int, size: int) -> bytes:
     return b"\x28" + varint(committed_at_us) + (b"\x32" + varint(size) if size else b"")
 
 
-def encode(index: int, entry: NewEntry, committed_at_us: int) -> tuple[bytes, bytes, bytes]:
-    """One record in parts, to be joined; the payload is not copied."""
+def encode(index: int, entry: NewEntry, committed_at_us: int, chain: bytes) -> tuple[bytes, bytes, bytes]:
+    """One record in parts, to be joined; the payload is not copied. ``chain`` is the value at this entry."""
     producer, sequence, payload, kind = entry
     who = _who(kind, producer)
     head = b"\x08" + varint(index) + who + varint(sequence) + _when(committed_at_us, len(payload))
-    return head, payload, _TAIL(CRC_TAG, crc32(payload, crc32(head)))
+    value = _CHAIN + chain
+    return head, payload, value + _TAIL(CRC_TAG, crc32(value, crc32(payload, crc32(head))))
 
 
-def encode_frame(index: int, entry: NewEntry, committed_at_us: int) -> tuple[bytes, bytes, bytes, bytes]:
+def encode_frame(index: int, entry: NewEntry, committed_at_us: int, chain: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """One record with its frame prefix, in parts."""
-    head, payload, tail = encode(index, entry, committed_at_us)
-    return b"\x0a" + varint(len(head) + len(payload) + CRC_BYTES), head, payload, tail
+    head, payload, tail = encode(index, entry, committed_at_us, chain)
+    return b"\x0a" + varint(len(head) + len(payload) + len(tail)), head, payload, tail
 
 
 def decode(body: bytes | memoryview, index: int) -> Record:
@@ -79,10 +84,25 @@ def decode(body: bytes | memoryview, index: int) -> Record:
 
 def _parse(body: bytes, index: int) -> Record:
     """Fields of a record whose checksum was found right."""
-    m = log_pb2.Record.FromString(body)
-    if m.index != index:
-        raise corrupt(index, f"entry {m.index} stands in its place")
-    return Record(index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.crc)
+    record = _record(body, index)
+    if record.index != index:
+        raise corrupt(index, f"entry {record.index} is in its place")
+    return record
+
+
+def _record(body: bytes, index: int) -> Record:
+    """A right checksum says that the bytes are those that were sent, not that the sender wrote a record of ours."""
+    try:
+        m = log_pb2.Record.FromString(body)
+    except DecodeError as error:
+        raise corrupt(index, f"its checksum matches but it is not a record ({error})") from None
+    if m.index >= 2**63:
+        raise corrupt(index, f"its index {m.index} is larger than any")
+    if not 0 <= m.kind < len(KINDS):
+        raise corrupt(index, f"its kind is {m.kind}, which this version does not know")
+    if len(m.chain) != VALUE_BYTES:
+        raise corrupt(index, f"its chain value has {len(m.chain)} bytes")
+    return Record(m.index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.chain, m.crc)
 
 
 def corrupt(index: int, why: str) -> CorruptEntry:
@@ -131,11 +151,11 @@ def decode_reply(data: bytes, after: int) -> Iterator[Record]:
     """
     view = memoryview(data)
     for _, _, start, end in spans(view, after + 1):
-        m = log_pb2.Record.FromString(bytes(view[start:end]))
-        if m.index <= after:
-            raise corrupt(after + 1, f"entry {m.index} stands in its place")
-        after = m.index
-        yield Record(m.index, KINDS[m.kind], m.producer, m.sequence, m.committed_at_us, m.payload, m.crc)
+        record = _record(bytes(view[start:end]), after + 1)
+        if record.index <= after:
+            raise corrupt(after + 1, f"entry {record.index} is in its place")
+        after = record.index
+        yield record
 
 
 def last_index(data: bytes) -> int:

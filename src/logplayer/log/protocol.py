@@ -3,9 +3,19 @@
 1. ``append`` returns only when the whole group is durable. A group is there as a whole or not at all.
 2. Indexes start at 1 and rise in commit order; they may have gaps. What was read once at an index stays so.
 3. A producer's sequences start at 1 and rise by one. A sequence that was appended before returns its first index, for
-   as long as the log lives and also below the trim point; one that skips ahead is refused with ``SequenceGap``.
+   as long as the log lives and also below the trim point; one that skips ahead is refused with ``SequenceGap``, and one
+   that was appended before with another payload with ``ProducerConflict``. ``newest`` says where a producer goes on.
+   Calls on one instance that share a producer are applied in the order in which they were made, so nobody has to wait
+   for the answer before the next call.
 4. ``read`` serves each entry once, in order, and checks its CRC: a damaged entry is named, never served.
 5. A crash between the commit and the answer leaves the entry in the log: the producer retries the same sequence.
+6. Producer names that begin with ``logplayer.`` are the system's: DATA under one is refused, and CONTROL under any name
+   but ``CONTROL_PRODUCER``.
+7. A CONTROL entry is appended only if it follows from the newest one in the log (``logplayer.log.control_rules``).
+8. ``trim`` never passes the newest CONTROL entry: players start from it.
+9. Each entry carries the chain value over all that came before it (``logplayer.core.chain``), and ``info`` has the
+   values at both ends, the lower one also after a trim. The writer knows the last value; a log that cannot refuse a
+   second writer says so (``unfenced``), and there two of them may break the chain.
 """
 
 from __future__ import annotations
@@ -15,13 +25,26 @@ import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from logplayer.errors import EntryTooLarge, LogError, LogUnavailable, UserError
+from logplayer.errors import (
+    EntryTooLarge,
+    LogDiverged,
+    LogError,
+    LogUnavailable,
+    ProducerConflict,
+    SequenceGap,
+    Trimmed,
+    UserError,
+)
 
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 """The largest payload. One entry must fit into one message of every transport that carries it."""
 GROUP_BYTES_MAX = 16 * 1024 * 1024
 GROUP_COUNT_MAX = 1000
 PRODUCER_BYTES_MAX = 255
+SYSTEM_PREFIX = "logplayer."
+CONTROL_PRODUCER = "logplayer.control"
+"""The one producer of CONTROL entries: its sequences make them a chain."""
+bytes_ = bytes  # For classes with a field of that name.
 BATCH_BYTES = 1024 * 1024
 """A batch of ``read`` ends after this many bytes, so what a reader holds is bounded."""
 
@@ -34,7 +57,13 @@ class Kind(enum.IntEnum):
 
 
 class NewEntry(NamedTuple):
-    """An entry on its way into the log."""
+    """An entry on its way into the log.
+
+    Example:
+        >>> import logplayer as lp
+        >>> NewEntry("batch-7", 1, lp.put("k", "v").encoded).sequence
+        1
+    """
 
     producer: str
     sequence: int
@@ -43,7 +72,12 @@ class NewEntry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An entry of the log. ``crc`` covers every other field as it is encoded on the wire."""
+    """An entry of the log. ``crc`` covers every other field as it is encoded on the wire.
+
+    Example:
+        >>> async for records in log.read(1, 10):  # doctest: +SKIP
+        ...     print([record.index for record in records])
+    """
 
     index: int  # type: ignore[assignment]  # Hides tuple's own method.
     kind: Kind
@@ -51,30 +85,69 @@ class Record(NamedTuple):
     sequence: int
     committed_at_us: int
     payload: bytes
+    chain: bytes
     crc: int
 
 
 class Info(NamedTuple):
-    """Where the log stands. ``[first, last]`` can be read; ``first == last + 1`` when that is nothing."""
+    """What the log has. ``[first, last]`` can be read; ``first == last + 1`` when that is nothing.
+
+    Example:
+        >>> (await log.info()).last  # doctest: +SKIP
+        42
+    """
 
     log_id: str
     first: int
     last: int
     control: int
     bytes: int
+    chain: bytes_ = b""  # At ``last``.
+    trimmed_chain: bytes_ = b""  # At ``first - 1``.
+    unfenced: bool = False
+
+
+class History(NamedTuple):
+    """Which history of the log is meant: the one with this chain value at this index.
+
+    Example:
+        >>> await log.trim(40, lp.History(record.index, record.chain))  # doctest: +SKIP
+        40
+    """
+
+    index: int  # type: ignore[assignment]  # Hides tuple's own method.
+    chain: bytes
+
+
+class Newest(NamedTuple):
+    """A producer's newest entry in the log, (0, 0) if it has none: ``sequence + 1`` is the next that it may send.
+
+    Example:
+        >>> (await log.newest("web-1")).sequence  # doctest: +SKIP
+        101
+    """
+
+    sequence: int
+    index: int  # type: ignore[assignment]  # Hides tuple's own method.
 
 
 class BadRequest(LogError, UserError):
     """The call cannot be right whatever the log's state is; nothing was changed."""
 
 
-class Locked(LogUnavailable, UserError):
+class Locked(LogUnavailable):
     """Another process writes to this log."""
 
 
 @runtime_checkable
 class Log(Protocol):
-    """A durable, ordered log with idempotent append. One instance belongs to one event loop."""
+    """A durable, ordered log with idempotent append. One instance belongs to one event loop.
+
+    Example:
+        >>> log = await lp.open_log("file:///tmp/wal")  # doctest: +SKIP
+        >>> await log.append([lp.NewEntry("p", 1, lp.put("k", "v").encoded)])  # doctest: +SKIP
+        [1]
+    """
 
     async def append(self, entries: Sequence[NewEntry]) -> list[int]:
         """Append the group as a whole and return one index per entry, once it is durable."""
@@ -90,8 +163,21 @@ class Log(Protocol):
 
     async def info(self) -> Info: ...
 
-    async def trim(self, up_to: int) -> None:
-        """Forget every entry up to and including ``up_to``; afterwards ``first == up_to + 1``."""
+    async def newest(self, producer: str) -> Newest:
+        """The producer's newest sequence and its index, whether or not that entry was trimmed since."""
+        ...
+
+    async def trim(self, up_to: int, history: History | None = None) -> int:
+        """Forget every entry up to and including ``up_to``, but never the newest CONTROL entry.
+
+        With ``history``, only if that is the log's: else ``LogDiverged`` is raised, and nothing is forgotten. Whoever
+        trims by what targets have gives it, since a log that was restored may have other entries at those indexes.
+        A trim that a later one has overtaken forgets nothing and is not an error.
+
+        Returns the last index that is forgotten now: less than ``up_to`` if that entry was in the way, and more if an
+        earlier trim went further. Afterwards ``first`` is one more. Raises ``ControlJammed``, and forgets nothing, if
+        the newest CONTROL entry cannot be read: an older one may be what the log is repaired from.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -100,9 +186,33 @@ class Log(Protocol):
 _KINDS = tuple(Kind)
 
 
+def other_history(history: History) -> LogDiverged:
+    """The one wording of a trim that meant another history."""
+    return LogDiverged(
+        f"the log does not have what was read at index {history.index} (nothing was trimmed): it was restored from a "
+        "backup, or lost entries",
+        history.index,
+    )
+
+
+def overtaken(up_to: int, history: History, first: int) -> bool:
+    """Whether a later trim went further than this one asks for, so that what it means can no longer be compared.
+
+    It forgets nothing, so it needs no comparison: two trims of one player may arrive in the wrong order.
+    """
+    return up_to < first and history.index < first - 1
+
+
 @functools.lru_cache(4096)
 def _is_name(producer: str) -> bool:
     return 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX and producer.isprintable()
+
+
+@functools.lru_cache(4096)
+def _may_append(producer: str, kind: Kind) -> bool:
+    if kind == Kind.CONTROL:
+        return producer == CONTROL_PRODUCER
+    return _is_name(producer) and not producer.startswith(SYSTEM_PREFIX)
 
 
 def check_group(entries: Sequence[NewEntry]) -> None:
@@ -114,15 +224,15 @@ def check_group(entries: Sequence[NewEntry]) -> None:
             and len(payload) <= ENTRY_BYTES_MAX
             and type(sequence) is int
             and 0 < sequence < 2**63
-            and _is_name(producer)
             and kind in _KINDS
+            and _may_append(producer, kind)
         ):
             return
     if not entries:
         raise BadRequest("an append needs at least one entry")
     if len(entries) > GROUP_COUNT_MAX:
         raise EntryTooLarge(f"a group of {len(entries)} entries is over the limit of {GROUP_COUNT_MAX}; split it")
-    total = 0
+    total = decisions = 0
     for producer, sequence, payload, kind in entries:
         if not isinstance(payload, bytes) or not isinstance(sequence, int) or kind not in _KINDS:
             raise BadRequest(
@@ -135,26 +245,77 @@ def check_group(entries: Sequence[NewEntry]) -> None:
             )
         total += len(payload)
         if not _is_name(producer):
-            raise BadRequest(
-                f"producer {producer[:40]!r} is no name: use 1 to {PRODUCER_BYTES_MAX} printable bytes of text"
-            )
+            raise _no_name(producer)
+        if not _may_append(producer, kind):
+            raise _not_theirs(producer, kind)
+        decisions += kind == Kind.CONTROL
         if not 1 <= sequence < 2**63:
-            raise BadRequest(f"sequence {sequence} of producer {producer!r} is no sequence: they start at 1")
+            raise BadRequest(f"sequence {sequence} of producer {producer!r} is not a sequence: sequences start at 1")
     if total > GROUP_BYTES_MAX:
         raise EntryTooLarge(f"a group of {total} bytes is over the limit of {GROUP_BYTES_MAX}; split it")
+    if decisions > 1:
+        # The second would have to carry the index of the first, which is not known before it is appended.
+        raise BadRequest(f"a group of {decisions} CONTROL entries: append them one after the other")
+
+
+def _not_theirs(producer: str, kind: Kind) -> BadRequest:
+    if kind == Kind.CONTROL:
+        return BadRequest(
+            f"producer {producer!r} sent a CONTROL entry: decisions are appended by players and by 'logplayer target', "
+            f"as {CONTROL_PRODUCER!r}; send transactions as DATA"
+        )
+    return BadRequest(
+        f"producer {producer!r} sent a transaction: names that begin with {SYSTEM_PREFIX!r} are the system's; "
+        "choose another name"
+    )
 
 
 def check_range(first: int, last: int | None) -> None:
     """Refuse a range that names no entry."""
-    if first < 1:
-        raise BadRequest(f"cannot read from index {first}: indexes start at 1")
+    for index in (first,) if last is None else (first, last):
+        if not 1 <= index < 2**63:
+            raise BadRequest(f"cannot read from or up to index {index}: indexes start at 1 and stay below 2^63")
     if last is not None and last < first:
         raise BadRequest(f"cannot read [{first}, {last}]: the range is empty")
 
 
-def gap_message(producer: str, sequence: int, newest: int) -> str:
-    """The one wording of a refused sequence, whichever log refuses it."""
-    return (
-        f"producer {producer!r} sent sequence {sequence}, but its newest is {newest}: "
-        f"send {newest + 1} next (nothing was appended)"
+def sequence_gap(producer: str, sequence: int, newest: int) -> SequenceGap:
+    """The one wording of a refused sequence, whichever log refuses it. ``newest`` is what the log has without it."""
+    return SequenceGap(
+        f"producer {producer!r} sent sequence {sequence}, but its newest is {newest}: send {newest + 1} next",
+        newest,
+        producer,
+        sequence,
+    )
+
+
+def trimmed(at: int, first: int) -> Trimmed:
+    """The one wording of an index that is gone, whichever log is asked for it."""
+    return Trimmed(f"entry {at} was trimmed; the first one that can be read is {first}", first)
+
+
+def producer_conflict(producer: str, sequence: int, index: int) -> ProducerConflict:
+    """The one wording of a sequence that the log has at ``index`` with another payload, whichever log refuses it.
+
+    Index 0: both payloads are in one group.
+    """
+    where = f"has another payload in the log, at index {index}" if index else "has two payloads in one group"
+    return ProducerConflict(
+        f"sequence {sequence} of producer {producer!r} {where} (nothing was appended): give each process a producer's "
+        "name of its own, and go on after the newest sequence that the log knows",
+        index,
+        producer,
+        sequence,
+    )
+
+
+def check_producer(producer: str) -> None:
+    """Refuse what cannot be a producer's name."""
+    if not isinstance(producer, str) or not _is_name(producer):
+        raise _no_name(producer)
+
+
+def _no_name(producer: object) -> BadRequest:
+    return BadRequest(
+        f"producer {str(producer)[:40]!r} is not a name: use 1 to {PRODUCER_BYTES_MAX} printable bytes of text"
     )

@@ -1,0 +1,147 @@
+"""A client's append stream: it is opened when there is something to append, and again whenever it breaks.
+
+One task opens the stream and reads the answers; beside it, for as long as the stream lives, another one writes. What to
+send, and what again, ``AppendQueue`` knows. While the server is away, a call is kept for ``patience_seconds``, counted
+from the moment when it was made or the server was first missed, whichever is later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+
+from logplayer.errors import LogError, LogUnavailable
+from logplayer.log.append_codec import decode_answers, encode_calls
+from logplayer.log.append_queue import AppendCall, AppendQueue
+from logplayer.log.grpc_errors import ADMITTED_KEY, ServerUnreachable, error_named, from_stream_status
+from logplayer.log.pause import Pause
+from logplayer.log.protocol import NewEntry
+
+Failed = Callable[[grpc.aio.AioRpcError | None], None]
+Open = Callable[[], tuple[Any, Failed]]
+"""Opens a call to a server, and says whom to tell if it fails."""
+Send = Callable[[Sequence[NewEntry]], Awaitable[list[int]]]
+
+
+class AppendStream:
+    """Appends through streams that ``open_call`` opens; ``alone`` sends a call that is too large for one.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, open_call: Open, alone: Send, where: str, patience_seconds: float) -> None:
+        self._open_call = open_call
+        self._send_alone = alone
+        self._where = where
+        self._patience = patience_seconds
+        self._pause = Pause(patience_seconds)
+        self._queue = AppendQueue()
+        self._wake = asyncio.Event()  # There may be something to write.
+        self._task: asyncio.Task[None] | None = None
+        self._call: Any = None  # The stream that is open.
+        self._moving = False
+
+    def move(self) -> None:
+        """End the stream and open another one, for what is unanswered as well: the server to ask has changed."""
+        if self._call is not None:
+            self._moving = True
+            self._call.cancel()
+
+    def append(self, entries: Sequence[NewEntry]) -> asyncio.Future[list[int]]:
+        """Queue a group after all that were appended before."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[int]] = loop.create_future()
+        self._queue.add(AppendCall(entries, answer, loop.time()))
+        self._wake.set()
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        return answer
+
+    async def close(self, reason: LogUnavailable) -> None:
+        """Send nothing more, and raise in every call that waits."""
+        lost = LogUnavailable("the connection was closed before the log answered; append again to know")
+        self._queue.fail_all(lost, reason)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            if not len(self._queue):
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self._converse()
+                self._queue.broke()  # The server ended the stream in order.
+            except ServerUnreachable as error:
+                self._queue.broke()
+                await self._bear(error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the callers wait for it.
+                self._queue.fail_all(error, error)
+
+    async def _bear(self, error: ServerUnreachable) -> None:
+        """The server is away: fail those who have waited long enough, and wait a little with the others."""
+        now = asyncio.get_running_loop().time()
+        since = self._pause.since = now if self._pause.since is None else self._pause.since
+        if now - since >= self._patience:
+            self._queue.give_up(now - self._patience, error)
+        if len(self._queue):
+            await self._pause.sleep()
+
+    async def _converse(self) -> None:
+        """One stream, from its opening to its end."""
+        call, failed = self._open_call()
+        self._call, self._moving = call, False
+        writer = asyncio.create_task(self._write(call))
+        answered = False
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]  # The stubs lack it.
+                self._queue.answered(decode_answers(data), error_named)
+                answered = True
+                self._pause.reset()
+                self._wake.set()
+        except grpc.aio.AioRpcError as error:
+            failed(error)
+            raise from_stream_status(error, self._where) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._moving or (task is not None and task.cancelling()):
+                raise
+            return  # It was the stream that was cancelled, not we.
+        except ValueError as error:
+            raise LogError(f"the log server at {self._where} sent answers that cannot be right: {error}") from None
+        finally:
+            self._call = None
+            writer.cancel()
+            await asyncio.wait([writer])
+            call.cancel()
+        if not answered:
+            failed(None)
+            raise ServerUnreachable(f"the log server at {self._where} ended the stream without an answer")
+
+    async def _write(self, call: Any) -> None:
+        try:
+            if ADMITTED_KEY not in dict(await call.initial_metadata()):
+                return  # To write to a stream that was refused would hide the reason.
+            while True:
+                first, taken = self._queue.take()
+                if taken:
+                    parts, counts = [one.parts for one in taken], [len(one.entries) for one in taken]
+                    await call.write(encode_calls(first, parts, counts))
+                elif large := self._queue.alone():
+                    await self._alone(large)
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # The stream is gone, and whoever reads the answers says why.
+
+    async def _alone(self, call: AppendCall) -> None:
+        try:
+            call.appended(await self._send_alone(call.entries))
+        except LogError as error:
+            call.failed(error)
+        self._queue.leave(call)

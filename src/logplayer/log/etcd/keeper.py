@@ -1,0 +1,253 @@
+"""Keeps the store of an etcd cluster below its quota: says ``LogFull`` in time, compacts, and defragments.
+
+etcd keeps every version of a key until it is compacted, gives the pages of what was compacted to later writes, and
+makes its file smaller only when it is defragmented. When the *file* of a member would pass the quota, etcd raises an
+alarm for the whole cluster and takes no writes until an operator has cleaned up. It must not come to that, because a
+trim writes too. So the keeper looks at all members once a second while there are appends, counts what was appended
+since, and stops appends an eighth of the quota before it is used up. Trims go on, and decisions that they wait for.
+
+Compaction: after a trim, and now and then because each commit leaves an old version of the head. It lags a second, so
+that watches that are up to date are not ended by it.
+
+Defragmentation: a member is closed to reads and writes meanwhile. So it is done for one member after the other, the
+leader last, and only if it is worth it: the file is over a quarter of the quota and less than half of it is in use, or
+there is no other way to take appends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import urllib.request
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logplayer.errors import LogError, LogFull
+from logplayer.log.control_rules import makes_room
+from logplayer.log.etcd import api
+from logplayer.log.etcd import etcd_pb2 as pb
+from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink, EtcdMember
+from logplayer.log.protocol import NewEntry
+from logplayer.wire.security import client_context
+
+DEFAULT_QUOTA = 2 * 1024**3  # etcd's own, if it is started without one and does not say it.
+RESERVE = 1 / 8  # Of the quota.
+GROWTH = 1.3  # How much the store grows for a byte that is appended: pages are not filled to the end.
+LOOK_SECONDS = 1.0
+OLD_SECONDS = 3.0  # Others may write to the cluster while we do not, so after this long look first.
+COMPACT_COMMITS = 5000
+COMMIT_SECONDS = 0.25  # By then a member has committed what it had, and shows it.
+SETTLE_SECONDS = 3.0  # How long freed pages may take to show.
+LONG_SECONDS = 300.0
+_QUOTA = re.compile(r"^etcd_server_quota_backend_bytes ([0-9.e+]+)$", re.MULTILINE)
+_log = logging.getLogger(__name__)
+
+
+class StoreRoom(NamedTuple):
+    """The fullest member's store: its file, what of it is in use, and how long the file may get."""
+
+    file: int
+    in_use: int
+    quota: int
+
+    @property
+    def limit(self) -> int:
+        """Where appends stop."""
+        return int(self.quota * (1 - RESERVE))
+
+    def is_full(self, more: float) -> bool:
+        """Whether ``more`` bytes would leave less than the reserve."""
+        return self.in_use + more > self.limit
+
+    def is_spread(self, more: float) -> bool:
+        """Whether the file would pass the limit, although there may be free pages in it."""
+        return self.file + max(0.0, more - (self.file - self.in_use)) > self.quota * (1 - RESERVE / 2)
+
+
+def is_worth_it(file: int, in_use: int, quota: int) -> bool:
+    """Whether to defragment a member that can still take appends."""
+    return file > quota // 4 and in_use < file // 2
+
+
+class EtcdKeeper:
+    """Belongs to one writer and its event loop."""
+
+    def __init__(self, link: EtcdLink) -> None:
+        self._link = link
+        self._room: StoreRoom | None = None
+        self._since = 0  # Bytes appended that the room may not show yet.
+        self._shown = 0  # Those of them that the next look shows: a member commits what it has every tenth of a second.
+        self._shown_at = self._looked_at = 0.0
+        self._commits = 0  # Since the last compaction.
+        self._revision = 0  # Of the last look.
+        self._due = 0  # The revision of a trim whose entries are to be compacted.
+        self._quotas: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._defragmenting = asyncio.Lock()
+
+    def appended(self, count: int) -> None:
+        self._since += count
+        self._commits += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def require_room(self, entries: Sequence[NewEntry]) -> None:
+        """Raise ``LogFull`` if these entries would use up the reserve, unless a trim waits for them."""
+        need = sum(len(entry.payload) for entry in entries)
+        now = asyncio.get_running_loop().time()
+        room = self._room if self._room and now - self._looked_at < OLD_SECONDS else await self.look()
+        if not (self._lacks(room, need) and self._lacks(await self.look(), need)) or makes_room(entries):
+            return
+        if self._due:
+            await self._reclaim()
+        room = self._room or room
+        if room.is_spread(self._grown(need)) and not room.is_full(self._grown(need)):
+            await self.defragment()
+            room = await self.look()
+        if not self._lacks(room, need):
+            return
+        await self._nudge()  # Somebody may have made room, which shows at the next try.
+        raise LogFull(
+            f"{self._link.where} has {room.in_use} bytes in use of a quota of {room.quota}, of which an eighth is kept "
+            "for trims; trim the log, or raise the servers' --quota-backend-bytes, then append again"
+        )
+
+    def _grown(self, need: int) -> float:
+        return GROWTH * (self._since + need)
+
+    def _lacks(self, room: StoreRoom, need: int) -> bool:
+        return room.is_full(self._grown(need)) or room.is_spread(self._grown(need))
+
+    async def look(self) -> StoreRoom:
+        """The fullest of the members that answer."""
+        now = asyncio.get_running_loop().time()
+        since, shown = self._since, now - self._shown_at > COMMIT_SECONDS
+        found = await self._link.statuses()
+        quotas = [await self._quota(member, status) for member, status in found]
+        if not found:
+            return self._room or StoreRoom(0, 0, DEFAULT_QUOTA)
+        self._looked_at = now
+        self._room = StoreRoom(
+            max(status.db_size for _, status in found),
+            max(status.db_size_in_use for _, status in found),
+            min(quotas),
+        )
+        if shown:
+            self._since -= self._shown
+            self._shown, self._shown_at = since - self._shown, now
+        return self._room
+
+    async def _quota(self, member: EtcdMember, status: pb.StatusResponse) -> int:
+        if status.db_size_quota:
+            return status.db_size_quota
+        if member.host not in self._quotas:
+            self._quotas[member.host] = await asyncio.to_thread(self._metric, member.host)
+        return self._quotas[member.host]
+
+    def _metric(self, host: str) -> int:
+        """Servers before 3.6 tell their quota only here."""
+        context = client_context(self._link.security)
+        url = f"{'https' if context else 'http'}://{host}/metrics"
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as reply:
+            if found := _QUOTA.search(reply.read().decode()):
+                return int(float(found[1]))
+        _log.warning("the etcd server %s does not tell its quota; %d bytes are assumed", host, DEFAULT_QUOTA)
+        return DEFAULT_QUOTA
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(LogError):
+                await self._round()
+
+    async def _round(self) -> None:
+        if 0 < self._due <= self._revision or (self._revision and self._commits >= COMPACT_COMMITS):
+            await self._compact(self._revision, physical=False)
+        if self._since or self._due:
+            await self.look()
+            _, self._revision = await self._link.head()
+            await self._defragment_if_worth_it()
+
+    async def trimmed(self) -> None:
+        """After a trim: give the room back. If there was too little, wait until there is enough again."""
+        room = await self.look()
+        _, self._due = await self._link.head()
+        if self._lacks(room, 0):
+            await self._reclaim()
+
+    async def _reclaim(self) -> None:
+        """Compact what trims have left, and wait until its room shows."""
+        await self._compact((await self._link.head())[1], physical=True)
+        room = await self.settle()
+        if room.is_spread(0) or await self.is_alarmed():
+            await self.lift_alarm()
+
+    async def settle(self) -> StoreRoom:
+        """Wait until pages that a compaction freed are shown as free: a few commits later."""
+        for nth in range(int(SETTLE_SECONDS / COMMIT_SECONDS)):
+            await self._nudge()
+            await asyncio.sleep(COMMIT_SECONDS)
+            room = await self.look()
+            if nth and not self._lacks(room, 0):  # What was freed shows at the second commit.
+                break
+        return room
+
+    async def _nudge(self) -> None:
+        """A write that changes nothing of the log: members that are idle commit nothing, and so show nothing new."""
+        put = pb.RequestOp(request_put=pb.PutRequest(key=self._link.keys.nudge))
+        with contextlib.suppress(LogError):
+            await self._link.once(api.TXN, pb.TxnRequest(success=[put]), CALL_SECONDS)
+
+    async def _compact(self, revision: int, physical: bool) -> None:
+        self._due, self._commits = 0 if self._due <= revision else self._due, 0
+        request = pb.CompactionRequest(revision=revision, physical=physical)
+        with contextlib.suppress(LogError):  # Somebody else has compacted up to there, or the next round does it.
+            await self._link.once(api.COMPACT, request, LONG_SECONDS if physical else 10)
+
+    async def is_alarmed(self) -> bool:
+        """Whether etcd has stopped the writes of the whole cluster."""
+        return bool(await self._alarms())
+
+    async def _alarms(self) -> list[pb.AlarmMember]:
+        reply = await self._link.patiently(api.ALARM, pb.AlarmRequest(action=pb.AlarmRequest.GET))
+        return [found for found in reply.alarms if found.alarm == pb.NOSPACE]
+
+    async def lift_alarm(self) -> bool:
+        """Compact and defragment all members; whether there is room then. If so, etcd's alarm is lifted."""
+        await self._compact((await self._link.head())[1], physical=True)
+        await self.defragment()
+        room = await self.look()
+        if room.is_spread(0) and room.file > room.limit:
+            return False
+        for alarm in await self._alarms():
+            _log.warning("%s: the alarm of member %x is lifted: there is room again", self._link.where, alarm.member_id)
+            request = pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, member_id=alarm.member_id, alarm=pb.NOSPACE)
+            await self._link.patiently(api.ALARM, request)
+        return True
+
+    async def _defragment_if_worth_it(self) -> None:
+        room = self._room
+        if room is None or not is_worth_it(room.file, room.in_use, room.quota):
+            return
+        await self.defragment(only_worth=True)
+
+    async def defragment(self, only_worth: bool = False) -> None:
+        """One member after the other, the leader last; a member that does not answer keeps its file."""
+        async with self._defragmenting:
+            found = await self._link.statuses()
+            found.sort(key=lambda one: one[1].leader == one[1].header.member_id)
+            for member, status in found:
+                quota = await self._quota(member, status)
+                if only_worth and not is_worth_it(status.db_size, status.db_size_in_use, quota):
+                    continue
+                _log.info("%s: %s is defragmented (%d bytes)", self._link.where, member.host, status.db_size)
+                with contextlib.suppress(LogError):
+                    await self._link.once(api.DEFRAGMENT, pb.DefragmentRequest(), LONG_SECONDS, member)
+            await self.look()
