@@ -1,52 +1,44 @@
-"""From the log's records to the core's entries."""
+"""From the log's records to the core's entries: payloads as they are, control records decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 
 from logplayer.core.entry import Entry
-from logplayer.core.route import Router
+from logplayer.core.entry import Record as Decision
 from logplayer.errors import Malformed
 from logplayer.log.protocol import Kind, Record
-from logplayer.wire.entries import decode_control, route_transaction, split_transaction
-
-Report = Callable[[int, str], None]
+from logplayer.wire.entries import decode_control
 
 
-def decode_entries(records: Sequence[Record], report: Report) -> list[Entry]:
-    """The entries of some records. A payload that is no transaction has no destination: it is reported and passed over.
+def read_entries(records: Sequence[Record], decided: int | None = None) -> list[Entry]:
+    """The entries of some records. What each target gets of them is for the core's router to say.
 
-    A control record that cannot be read is another matter: it is a decision that a player must follow, so it is raised.
+    A control record that cannot be read is a decision that a player must follow, so the error is raised. But those up
+    to ``decided`` are in the state that the player started with, and are not looked at again; None means all, as
+    catch-up readers leave decisions to the main stream.
     """
     entries = []
-    for record in records:
-        if record.kind == Kind.CONTROL:
-            entries.append(Entry(record.index, (), decode_control(record.payload)))
-            continue
-        try:
-            entries.append(Entry(record.index, split_transaction(record.payload)))
-        except Malformed as error:
-            report(record.index, str(error))
-            entries.append(Entry(record.index))
+    for index, kind, _, _, _, payload, chain, _ in records:
+        if kind != Kind.CONTROL:
+            entries.append(Entry(index, payload, chain=chain))
+        elif decided is None or index <= decided:
+            entries.append(Entry(index, chain=chain))
+        else:
+            entries.append(Entry(index, record=decode_control(payload), chain=chain))
     return entries
 
 
-def route_entries(records: Sequence[Record], router: Router, report: Report) -> list[Entry]:
-    """The same for records whose maps are all known to the router, split among the targets already.
-
-    A control record among them may change the map for those behind it, so they are left for the core to split.
-    """
-    entries = []
-    ownerless = router.ownerless
-    for index, kind, _, _, _, payload, _ in records:
-        if kind == Kind.CONTROL:
-            router.ownerless = ownerless  # The core will count them.
-            return decode_entries(records, report)
-        try:
-            parts, nobodys = route_transaction(payload, router.owner_at(index))
-        except Malformed as error:
-            report(index, str(error))
-            parts, nobodys = {}, 0
-        router.ownerless += nobodys
-        entries.append(Entry(index, (), None, parts))
+def survey_entries(records: Sequence[Record]) -> list[Entry]:
+    """The same for records that are read again only to find what reaches nobody."""
+    entries: list[Entry] = []
+    for record in records:
+        if record.kind != Kind.CONTROL:
+            entries.append(Entry(record.index, record.payload))
+            continue
+        decided: Decision | None = None
+        with contextlib.suppress(Malformed):  # It is in the state that the player started with, one way or the other.
+            decided = decode_control(record.payload)
+        entries.append(Entry(record.index, record=decided))
     return entries

@@ -1,11 +1,15 @@
-"""How far behind is a target, in entries, bytes and seconds? Samples of the main stream answer, in bounded memory."""
+"""How far does a target lag, in entries, bytes and seconds? Samples of the main stream answer, in bounded memory."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from bisect import bisect_right
+from contextlib import aclosing
 from typing import NamedTuple
 
-from logplayer.log.protocol import Record
+from logplayer.errors import LogError
+from logplayer.log.protocol import Info, Log, Record
 
 SAMPLES_MAX = 4096
 
@@ -26,14 +30,19 @@ class Progress:
         self._bytes = 0
 
     def begin(self, oldest: Sample, start: Sample) -> None:
-        """What is known of the log in front of the main stream's start, which this player did not read itself."""
+        """What is known of the log before the main stream's start, which this player did not read itself."""
         self._samples = [oldest, start] if oldest.index < start.index else [start]
         self._bytes = start.bytes
 
     def fetched(self, records: list[Record]) -> None:
-        """The main stream read these; the last one becomes a sample."""
+        """The main stream read these; the first and the last become samples.
+
+        Without the first one, an entry after an idle time would seem to have been committed during it.
+        """
+        first, last = records[0], records[-1]
+        if len(records) > 1:
+            self._samples.append(Sample(first.index, first.committed_at_us, self._bytes + len(first.payload)))
         self._bytes += sum([len(record.payload) for record in records])
-        last = records[-1]
         self._samples.append(Sample(last.index, last.committed_at_us, self._bytes))
         if len(self._samples) > SAMPLES_MAX:
             del self._samples[1:-1:2]
@@ -42,10 +51,16 @@ class Progress:
     def newest(self) -> Sample:
         return self._samples[-1]
 
-    def bytes_behind(self, acked: int) -> int:
-        """About how many bytes of the log lie behind ``acked``; between two samples they count as spread evenly."""
+    def bytes_behind(self, acked: int, end: int = 0) -> int:
+        """About how many payload bytes lie between ``acked`` and ``end``; between two samples they count as even.
+
+        What the main stream has not read itself counts as large as the entries before it were on average.
+        """
         before, after = self._around(acked)
-        return round(self.newest.bytes - _between(before, after, acked, before.bytes, after.bytes))
+        read = self.newest.bytes - _between(before, after, acked, before.bytes, after.bytes)
+        entries = self.newest.index - self._samples[0].index
+        mean = (self.newest.bytes - self._samples[0].bytes) / entries if entries > 0 else 0.0
+        return round(read + mean * max(0, end - max(acked, self.newest.index)))
 
     def seconds_behind(self, acked: int, now_us: int) -> float:
         """How long ago the oldest entry was committed that a target at ``acked`` does not have yet."""
@@ -61,6 +76,32 @@ class Progress:
         position = bisect_right(self._samples, index, key=lambda sample: sample.index)
         last = len(self._samples) - 1
         return self._samples[max(position - 1, 0)], self._samples[min(position, last)]
+
+
+async def survey(log: Log, info: Info, start: int) -> tuple[Sample, Sample]:
+    """Samples of the log's first entry and of ``start``, for a player that begins there: how far does a target lag?
+
+    The bytes between are an estimate from the payloads at both ends. What a log says of its own bytes counts room on
+    the disk too, so it is only a bound.
+    """
+    unknown = Sample(start, time.time_ns() // 1000, 0)
+    with contextlib.suppress(LogError):  # Somebody may trim it meanwhile; it is only for the status.
+        first = await _batch(log, info.first, info.last)
+        newest = await _batch(log, max(start, info.first), info.last)
+        seen = [len(record.payload) for record in (*first, *newest)]
+        if first and newest:
+            bytes_ = round(sum(seen) / len(seen) * (start - info.first + 1))
+            bound = min(bytes_, info.bytes) if info.bytes else bytes_  # Some logs do not know their bytes.
+            return Sample(info.first - 1, first[0].committed_at_us, 0), Sample(start, newest[0].committed_at_us, bound)
+    return unknown, unknown
+
+
+async def _batch(log: Log, first: int, last: int) -> list[Record]:
+    """The first records of ``[first, last]``, as many as come at once."""
+    async with aclosing(log.read(first, last)) as batches:  # type: ignore[type-var]  # Logs give generators.
+        async for records in batches:
+            return list(records)
+    return []
 
 
 def _between(before: Sample, after: Sample, index: int, low: int, high: int) -> float:

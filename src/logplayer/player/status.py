@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from logplayer.core.player import Player
-from logplayer.core.queue import State, TargetQueue
+from logplayer.core.reconnect import Blocked
+from logplayer.core.target_queue import State, TargetQueue
+from logplayer.observe.instruments import Percentiles
+from logplayer.player.log_watch import LogWatch
+from logplayer.player.news import News, state_of
+from logplayer.player.outlook import ON_THE_WAY_SECONDS, outlook_of, whether, why
 from logplayer.player.progress import Progress
 
 RATE_WINDOW_S = 5.0
-
-ON_THE_WAY_SECONDS = 1.0  # What a LIVE target lacks for less than this is on its way, not a lag.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,27 @@ class TargetStatus:
     state: str  # LIVE, CATCHING_UP, SUSPENDED, or BLOCKED with the reason in ``error``
     session: str
     index: int  # Durable at the target, by its own word; -1 if it has not been heard yet.
-    lag_entries: int  # Indexes of the log that it does not cover yet, its own and others'.
-    lag_bytes: int  # The log's payload bytes behind its index; an estimate for what this player did not read itself.
-    lag_seconds: float  # The age of the oldest entry that it does not cover yet.
+    lag_entries: int  # Indexes up to the log's end that it does not have yet, its own and others'.
+    lag_bytes: int  # The log's payload bytes after its index; an estimate for what this player did not read itself.
+    lag_seconds: float  # The age of the oldest entry that it does not have yet.
     queued: int
     in_flight: int
     entries_per_second: float
-    eta_seconds: float | None  # Until it has caught up: 0 when it has, None when it will not at this rate.
+    eta_seconds: float | None  # Until it has caught up: 0 when it has, None when that is not known or never.
     attempts: int
     digest: str
     error: str
+    state_seconds: float  # How long it has been in this state.
+    blocked: Blocked | None
+    quarantined: int  # Entries that are decided to be quarantined at it.
+    quarantined_ahead: int  # Those of them that it does not have yet: they will be missing when it gets there.
+    queue_fill: float  # How full its queue is, by count or bytes: 1 is full.
+    window_fill: float  # How much of what may be sent and not acked is: 1 is all.
+    sessions: int  # How many this player has begun with it.
+    retry_seconds: float | None  # Until the next session is tried; None if there is one, or none will be by itself.
+    outlook: str  # What becomes of it if nobody acts.
+    why: str  # Why it is not well, in one sentence; empty if it is.
+    whether: str  # Whether and when it will catch up, in a few words.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +57,24 @@ class PlayerStatus:
 
     group: str
     player: str
+    log_id: str
     epoch: int
     current: int
+    chain: str
+    log_first: int
     log_last: int
+    log_bytes: int
+    trim_point: int
     consistent_cut: int
     entries_per_second: float
     unroutable: int
     state: str
+    log_error: str
+    stuck_seconds: float
+    delay_p50_ms: float
+    delay_p90_ms: float
+    delay_p99_ms: float
+    producers: tuple[str, ...]
     targets: tuple[TargetStatus, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -62,8 +87,16 @@ class Rates:
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[float, int]]] = {}
 
+    def look(self, core: Player) -> None:
+        """Called at every tick: note where the main stream and each target are."""
+        self.note("", core.current)
+        for queue in core.queues.values():
+            if queue.known:
+                self.note(queue.name, queue.acked)
+        self.keep(core.queues)
+
     def note(self, name: str, index: int) -> None:
-        """Called at every tick; keeps about two samples a second."""
+        """Keeps about two samples a second."""
         now = time.monotonic()
         seen = self._seen.setdefault(name, [])
         if not seen or now - seen[-1][0] >= 0.5:
@@ -86,33 +119,136 @@ class Rates:
             self._seen = {name: seen for name, seen in self._seen.items() if not name or name in names}
 
 
-def target_status(queue: TargetQueue, core: Player, address: str, progress: Progress, rates: Rates) -> TargetStatus:
+class View(NamedTuple):
+    """What the shell knows beside the core: where the log ends, what was said about targets, and how fast they are."""
+
+    log: LogWatch
+    news: News
+    progress: Progress
+    rates: Rates
+
+
+class _Lag(NamedTuple):
+    entries: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+def _lag(queue: TargetQueue, core: Player, view: View) -> _Lag:
+    """What lies between the target and the end of the log."""
+    end = max(core.current, view.log.last)
+    # A LIVE target with nothing queued and nothing in flight has all that is for it, as far as the main stream came.
+    has = core.current if queue.state is State.LIVE and queue.idle() else queue.acked
+    if has >= end:
+        return _Lag()
+    age = view.progress.seconds_behind(has, time.time_ns() // 1000)
+    return _Lag(end - has, view.progress.bytes_behind(has, end), max(age, view.log.seconds()))
+
+
+def _eta(queue: TargetQueue, lag: _Lag, gain: float) -> float | None:
+    if lag.entries == 0 or (queue.state is State.LIVE and lag.seconds < ON_THE_WAY_SECONDS):
+        return 0.0
+    if queue.state is State.SUSPENDED or gain <= 0:
+        return None
+    return round(lag.entries / gain, 1)
+
+
+def target_status(queue: TargetQueue, core: Player, address: str, view: View) -> TargetStatus:
     """The status of one target."""
     health = queue.health
-    # A LIVE target with nothing queued and nothing in flight has all that is for it, wherever its index stands.
-    caught_up = queue.state is State.LIVE and queue.idle()
-    behind = 0 if caught_up else max(0, core.current - queue.acked)
-    rate = rates.per_second(queue.name, queue.acked)
-    gain = rate - rates.per_second("", core.current)
-    age = progress.seconds_behind(queue.acked, time.time_ns() // 1000) if behind else 0.0
-    if behind == 0 or (queue.state is State.LIVE and age < ON_THE_WAY_SECONDS):
-        eta: float | None = 0.0
-    else:
-        eta = behind / gain if gain > 0 and queue.state is not State.SUSPENDED else None
+    quarantined = core.control.quarantined.get(queue.name, ())
+    lag = _lag(queue, core, view)
+    rate, log_rate = view.rates.per_second(queue.name, queue.acked), view.rates.per_second("", core.current)
+    state = state_of(queue) if queue.state is State.SUSPENDED else queue.state.value
+    eta = _eta(queue, lag, rate - log_rate)
+    state_seconds = round(view.news.state_seconds(queue.name, time.monotonic()), 1)
+    error = health.last_error if queue.state is State.SUSPENDED else queue.read_error
+    retry = _retry_seconds(queue, core)
+    outlook = outlook_of(state, lag.entries, lag.seconds, eta, state_seconds)
     return TargetStatus(
         target=queue.name,
         address=address,
-        state="BLOCKED" if health.blocked and queue.state is State.SUSPENDED else queue.state.value,
+        state=state,
         session=str(queue.session) if queue.session else "",
         index=queue.acked if queue.known else -1,
-        lag_entries=behind,
-        lag_bytes=progress.bytes_behind(queue.acked) if behind else 0,
-        lag_seconds=round(age, 3),
+        lag_entries=lag.entries,
+        lag_bytes=lag.bytes,
+        lag_seconds=round(lag.seconds, 3),
         queued=len(queue.messages),
         in_flight=queue.window.count,
         entries_per_second=round(rate, 1),
-        eta_seconds=None if eta is None else round(eta, 1),
+        eta_seconds=eta,
         attempts=health.attempts,
         digest=f"{queue.digest:032x}",
-        error=health.last_error if queue.state is State.SUSPENDED else "",
+        error=error,
+        state_seconds=state_seconds,
+        blocked=health.blocked,
+        quarantined=len(quarantined),
+        quarantined_ahead=sum(index > queue.acked for index in quarantined),
+        queue_fill=_fill(len(queue.messages), core.limits.queue_count_max, queue.bytes, core.limits.queue_bytes_max),
+        window_fill=_fill(
+            len(queue.window.flight), queue.window.batches_max, queue.window.bytes, queue.window.bytes_max
+        ),
+        sessions=queue.term,
+        retry_seconds=retry,
+        outlook=outlook.value,
+        why=why(outlook, state, error, lag.entries, rate, log_rate),
+        whether=whether(outlook, eta, retry),
     )
+
+
+def _fill(count: int, count_max: int, size: int, bytes_max: int) -> float:
+    return round(max(count / count_max, size / bytes_max), 3)
+
+
+def _retry_seconds(queue: TargetQueue, core: Player) -> float | None:
+    health = queue.health
+    if queue.session is not None or (health.blocked is not None and health.blocked.stays):
+        return None
+    return round(max(0, health.retry_at - core.now) / 1000, 1)
+
+
+class PlayerFacts(NamedTuple):
+    """What is known of a player beside its core and its view."""
+
+    player: str
+    log_id: str
+    address: Callable[[str], str]
+    delays: Percentiles = Percentiles()
+    producers: tuple[str, ...] = ()
+
+
+def player_status(core: Player, facts: PlayerFacts, view: View) -> PlayerStatus:
+    """The status of the player and of all its targets."""
+    queues = core.queues.values()
+    return PlayerStatus(
+        group=core.group,
+        player=facts.player,
+        log_id=facts.log_id,
+        epoch=core.epoch,
+        current=core.current,
+        chain=core.chain.hex(),
+        log_first=max(view.log.first, core.trimmed + 1),
+        log_last=max(view.log.last, core.current),
+        log_bytes=view.log.bytes,
+        trim_point=core.trim_point(),
+        consistent_cut=min((queue.acked for queue in queues), default=0),
+        entries_per_second=round(view.rates.per_second("", core.current), 1),
+        unroutable=core.unroutable,
+        state=_player_state(core, view.log),
+        log_error=view.log.error,
+        stuck_seconds=round(view.log.seconds(), 1),
+        delay_p50_ms=facts.delays.p50,
+        delay_p90_ms=facts.delays.p90,
+        delay_p99_ms=facts.delays.p99,
+        producers=facts.producers,
+        targets=tuple(target_status(queue, core, facts.address(queue.name), view) for queue in queues),
+    )
+
+
+def _player_state(core: Player, log: LogWatch) -> str:
+    if core.draining:
+        return "stopping"
+    if core.stopped:
+        return "stopped"
+    return "stuck" if log.error else "playing"

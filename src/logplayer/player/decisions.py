@@ -1,0 +1,77 @@
+"""Decisions about members and quarantined entries, checked and appended: for the command line and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logplayer.core.control_state import Control
+from logplayer.core.entry import (
+    Quarantined,
+    QuarantineRevoked,
+    Record,
+    ShardMap,
+    TargetAdded,
+    TargetRemoved,
+)
+from logplayer.errors import ConfigError
+from logplayer.log import control_chain as chain
+from logplayer.log.protocol import Log, NewEntry
+from logplayer.player.entries import read_entries
+from logplayer.player.maps import map_text
+from logplayer.wire.entries import route_transaction
+
+REDRIVE = "redrive/"  # Of the producer of an entry that is applied later.
+
+
+async def decide_on(
+    log: Log, record: Record, first_map: ShardMap | None, targets: Mapping[str, str], *, force: bool = False
+) -> int:
+    """Append a decision to the log; returns its index, from which on every player follows it.
+
+    With ``force`` also one after which some keys have no owner.
+    """
+    control = (await chain.load(log)).control(first_map)
+    _check(record, control, (await log.info()).last)
+    if isinstance(record, TargetRemoved) and not force:
+        _check_unused(record.target, control)
+    index, _ = await chain.append(log, record, first_map, tuple(targets.items()))
+    return index
+
+
+async def redrive(log: Log, control: Control, target: str, index: int) -> int:
+    """Append what ``target`` was to get of the entry at ``index`` as a new transaction; returns its index.
+
+    However often this is called, the log takes it once. The new entry comes after all that was appended since.
+    """
+    if index not in control.quarantined.get(target, ()):
+        raise ConfigError(f"entry {index} is not quarantined at {target}; redrive one that is")
+    record = await chain.first_record(log, index, index)
+    [entry] = read_entries([record])
+    part = control.router.split(entry, route_transaction).get(target)
+    if part is None:
+        raise ConfigError(f"entry {index} has nothing for {target}")
+    [appended] = await log.append([NewEntry(f"{REDRIVE}{target}/{index}", 1, part)])
+    return appended
+
+
+def _check(record: Record, control: Control, last: int) -> None:
+    """Refuse a decision about a target that is not there, that is there already, or that has what the log has not."""
+    if isinstance(record, TargetAdded) and record.target in control.members:
+        raise ConfigError(f"{record.target} is a member already; remove it first, or choose another name")
+    if isinstance(record, TargetAdded) and (record.at or 0) > last:
+        raise ConfigError(
+            f"--at {record.at}: the log ends at {last}, so {record.target} cannot hold more; give 0 for an empty "
+            "store, or what 'logplayer target position' says"
+        )
+    if isinstance(record, (TargetRemoved, Quarantined, QuarantineRevoked)) and record.target not in control.members:
+        raise ConfigError(f"{record.target} is not a member; the log knows {', '.join(control.members) or 'none'}")
+
+
+def _check_unused(target: str, control: Control) -> None:
+    """Refuse to remove an owner of keys: nobody would get what is appended for them."""
+    in_force = control.router.versions()[-1][1]
+    if target in getattr(in_force, "targets", ()):
+        raise ConfigError(
+            f"the map in force, {map_text(in_force)}, still gives keys to {target}: they would be unroutable; "
+            "'logplayer map set' first, or --force"
+        )

@@ -1,0 +1,167 @@
+"""Before a player plays: it waits for its log, looks whether another player lives, and learns where to begin.
+
+Whether another player lives is asked of the targets, each of which sees whether the stream of its stored
+session is open. The sockets of a process that was killed are closed by its kernel, so a restart is never held up by the
+player that it follows; one that is frozen or cut off still has its streams, and only ``--take-over`` replaces it. Two
+newcomers that look at the same time may both find nobody: then the log orders their takeovers, as it always does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logplayer.core.entry import Takeover
+from logplayer.core.player import Player
+from logplayer.core.target_queue import State
+from logplayer.errors import ConfigError, LogPlayerError, LogUnavailable
+from logplayer.log import control_chain as chain
+from logplayer.log.open import open_log
+from logplayer.log.protocol import Locked, Log
+from logplayer.target.client import standing
+from logplayer.wire.codec import PositionAnswer
+from logplayer.wire.entries import decode_control
+from logplayer.wire.security import Security
+
+logger = logging.getLogger("logplayer.player")
+
+ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
+MEET_SECONDS = 0.005
+LIVING_SECONDS = 1.0  # A stream that is still open after this long is not one that is just being closed.
+AGAIN_SECONDS = 0.1
+OPEN_SECONDS = 0.5  # One look for a log server.
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+async def ask_targets(addresses: Mapping[str, str], security: Security) -> dict[str, PositionAnswer]:
+    """The positions of the targets that answer in time."""
+    asked = [
+        standing(address, name, timeout=ASK_SECONDS, security=security)
+        for name, address in addresses.items()
+        if address
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    names = [name for name, address in addresses.items() if address]
+    return {name: one for name, one in zip(names, answers, strict=True) if isinstance(one, PositionAnswer)}
+
+
+async def leave_alone(
+    log: Log, addresses: Mapping[str, str], standings: Mapping[str, PositionAnswer], security: Security
+) -> None:
+    """Raise ConfigError if another player feeds one of the targets now, and goes on doing so."""
+    end = time.monotonic() + LIVING_SECONDS
+    while fed := {name: one for name, one in standings.items() if one.connected}:
+        if time.monotonic() > end:
+            name, one = max(fed.items(), key=lambda item: item[1].position.session)
+            who = await _player_of(log, one.position.session.epoch)
+            raise ConfigError(
+                f"{who} plays to {name} and goes on undisturbed; a second player of the same targets would end it. To "
+                "replace it, add --take-over"
+            )
+        await asyncio.sleep(AGAIN_SECONDS)
+        standings = await ask_targets({name: addresses[name] for name in fed}, security)
+
+
+async def _player_of(log: Log, epoch: int) -> str:
+    """Whose epoch it is, as far as the log still tells."""
+    with contextlib.suppress(LogPlayerError):
+        record = await chain.first_record(log, epoch, epoch)
+        taken = decode_control(record.payload)
+        if isinstance(taken, Takeover):
+            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.committed_at_us / 1e6))
+            return f"{taken.player or 'another player'} (epoch {epoch}, since {since})"
+    return f"another player (epoch {epoch})"
+
+
+async def meet_targets(core: Player) -> None:
+    """Let the targets open before the first entry, so that those at the start join the main stream at once.
+
+    Otherwise it would run ahead of them while they connect, and each would have to read the same entries for itself.
+    Not for long: a target that is down must not hold the others up.
+    """
+    for _ in range(round(ASK_SECONDS / MEET_SECONDS)):
+        if all(
+            queue.state is not State.SUSPENDED or queue.health.attempts or queue.health.blocked
+            for queue in core.queues.values()
+        ):
+            return
+        await asyncio.sleep(MEET_SECONDS)
+
+
+class Waiting:
+    """The wait of a player for its log: reported once per reason, and shown as the player's status."""
+
+    def __init__(self, player: str, group: str, address: str) -> None:
+        self._player = player
+        self._group = group
+        self._address = address
+        self._since = time.monotonic()
+        self.reason = ""
+
+    def note(self, error: Exception) -> None:
+        """The log was looked for in vain."""
+        if not self.reason:
+            logger.warning("waiting for the log at %s: %s", self._address, error)
+        self.reason = str(error)
+
+    def status(self) -> dict[str, Any]:
+        """In the shape that ``logplayer status`` shows."""
+        return {
+            "group": self._group,
+            "player": self._player,
+            "log_id": "",  # Not known yet.
+            "epoch": 0,
+            "current": 0,
+            "chain": "",
+            "log_first": 0,
+            "log_last": 0,
+            "log_bytes": 0,
+            "trim_point": 0,
+            "consistent_cut": 0,
+            "entries_per_second": 0.0,
+            "unroutable": 0,
+            "state": "waiting",
+            "targets": [],
+            "log_error": f"waiting for the log at {self._address}: {self.reason or 'not opened yet'}",
+            "stuck_seconds": round(time.monotonic() - self._since, 1),
+            "delay_p50_ms": 0.0,
+            "delay_p90_ms": 0.0,
+            "delay_p99_ms": 0.0,
+            "producers": [],
+        }
+
+
+def worth_waiting(error: Exception) -> bool:
+    """Whether time alone may mend it. A log that another process has may be its own for ever: that is an error."""
+    return isinstance(error, LogUnavailable) and not isinstance(error, Locked)
+
+
+async def open_patiently(
+    address: str, security: Security, stop: asyncio.Event, note: Callable[[Exception], None]
+) -> Log | None:
+    """Open the log, however long it is away; None if ``stop`` is set first. The user's mistakes are raised."""
+    attempt = 0
+    wanted = asyncio.ensure_future(stop.wait())
+    try:
+        while not stop.is_set():
+            opening = asyncio.ensure_future(open_log(address, security=security, open_seconds=OPEN_SECONDS))
+            await asyncio.wait({opening, wanted}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return None
+            error = opening.exception()
+            if error is None:
+                return opening.result()
+            if not isinstance(error, Exception) or not worth_waiting(error):
+                raise error
+            note(error)
+            await asyncio.wait({wanted}, timeout=RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+            attempt += 1
+        return None
+    finally:
+        wanted.cancel()
