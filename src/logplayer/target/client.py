@@ -1,4 +1,4 @@
-"""For readers: where targets stand, waiting for an index, and the cut that is consistent across all of them."""
+"""For readers: the index that a target has, waiting for one, and the cut that is consistent across all of them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,64 @@ import grpc
 import grpc.aio
 
 from logplayer.core.fence import Position
-from logplayer.errors import LogPlayerError, TargetError
-from logplayer.wire import address as addresses
-from logplayer.wire import codec, grpc_link, transport
-from logplayer.wire.address import Address
-from logplayer.wire.logplayer.v1 import target_pb2 as pb
+from logplayer.errors import LogPlayerError, TargetError, TargetUnavailable
+from logplayer.wire import addresses, codec, grpc_link, transport
+from logplayer.wire.addresses import Address
+from logplayer.wire.codec import PositionAnswer
+from logplayer.wire.recognise import hung_up
 from logplayer.wire.security import NONE, Security, call_metadata, require_protection
+
+_PAUSE_SECONDS = 0.2
 
 
 async def position(address: str, target: str = "", *, timeout: float = 10.0, security: Security = NONE) -> Position:
-    """Where the target stands. Never a basis for sending: only an Open is."""
-    return await _ask(address, codec.AskPosition(target), timeout, security)
+    """What the target has: its index, its session, the digest of all that it applied. Never a basis for sending.
+
+    Args:
+        address: ``tcp://host:port`` or ``grpc://host:port``.
+        target: The target's name; may be left out where the address has one target.
+        timeout: How many seconds to wait for the answer.
+        security: TLS and token.
+
+    Raises:
+        TargetUnavailable: No server listens there.
+        VersionMismatch: The target speaks other versions of the protocol.
+        TargetError: No answer in time, or no such target.
+
+    Example:
+        >>> (await lp.position("tcp://127.0.0.1:7201", "a")).index  # doctest: +SKIP
+        42
+    """
+    return (await standing(address, target, timeout=timeout, security=security)).position
+
+
+async def standing(
+    address: str, target: str = "", *, timeout: float = 10.0, security: Security = NONE
+) -> PositionAnswer:
+    """The target's position, and whether a player feeds it now."""
+    return await ask_position(address, codec.AskPosition(target), timeout, security)
 
 
 async def wait_for(address: str, target: str, index: int, timeout: float = 10.0, security: Security = NONE) -> Position:
     """Return once the target has durably applied everything up to ``index``: read your writes.
 
-    Raises TargetError if it has not within ``timeout`` seconds.
+    A target that is away meanwhile is waited for, too.
+
+    Args:
+        address: ``tcp://host:port`` or ``grpc://host:port``.
+        target: The target's name.
+        index: What it must have; ``receipt.index``, for example.
+        timeout: How many seconds to wait at most.
+        security: TLS and token.
+
+    Raises:
+        TargetError: It does not have the index within ``timeout`` seconds.
+
+    Example:
+        >>> (await lp.wait_for("tcp://127.0.0.1:7201", "a", 42)).index  # doctest: +SKIP
+        42
     """
-    return await _ask(address, codec.AskPosition(target, index), timeout, security)
+    return (await ask_position(address, codec.AskPosition(target, index), timeout, security)).position
 
 
 async def consistent_cut(
@@ -35,37 +74,56 @@ async def consistent_cut(
 ) -> int:
     """The index up to which every target has everything: state up to it is whole on all of them.
 
-    ``targets`` are names with their addresses, or just addresses where each has one target.
+    It is a number, not a snapshot: a target may have more.
+
+    Args:
+        targets: Names with their addresses, or just addresses where each has one target.
+        timeout: How many seconds to wait for each answer.
+        security: TLS and token.
+
+    Raises:
+        TargetError: A target did not answer.
+
+    Example:
+        >>> await lp.consistent_cut({"a": "tcp://127.0.0.1:7201", "b": "tcp://127.0.0.1:7202"})  # doctest: +SKIP
+        42
     """
     named = targets.items() if isinstance(targets, Mapping) else [("", address) for address in targets]
     asked = [position(address, name, timeout=timeout, security=security) for name, address in named]
     return min([stood.index for stood in await asyncio.gather(*asked)], default=0)
 
 
-async def _ask(address: str, ask: codec.AskPosition, timeout: float, security: Security) -> Position:
+async def ask_position(address: str, ask: codec.AskPosition, timeout: float, security: Security) -> PositionAnswer:
+    """The answer to any question about a position."""
     parsed = addresses.parse(address)
     require_protection(security, parsed.host, server=False)
-    call = _ask_grpc if parsed.scheme == "grpc" else _ask_tcp
+    away: TargetUnavailable | None = None
     try:
         async with asyncio.timeout(timeout):
-            return await call(parsed, ask, timeout, security)
+            while True:
+                try:
+                    return await _CALLS[parsed.scheme](parsed, ask, timeout, security)
+                except TargetUnavailable as error:
+                    if not ask.at_least:
+                        raise
+                    away = error  # Started in the same moment, or again: whoever waits, waits for that too.
+                await asyncio.sleep(_PAUSE_SECONDS)
     except TimeoutError:
-        what = f"reach index {ask.at_least}" if ask.at_least else "answer"
-        why = "is it served there, and does a player feed it?"
-        raise TargetError(f"the target at {address} did not {what} within {timeout:g} s; {why}") from None
+        if away is not None:
+            raise away from None
+        waited = f"reach index {ask.at_least}" if ask.at_least else "answer"
+        why = "does a player feed it?" if ask.at_least else "is it frozen?"
+        raise TargetError(f"the target at {address} did not {waited} within {timeout:g} s; {why}") from None
 
 
-async def _ask_grpc(address: Address, ask: codec.AskPosition, timeout: float, security: Security) -> Position:
+async def _ask_grpc(address: Address, ask: codec.AskPosition, timeout: float, security: Security) -> PositionAnswer:
     channel = grpc_link.open_channel(address, security)
     try:
-        await grpc_link.wait_until_ready(channel, address, timeout)
+        await grpc_link.wait_until_ready(channel, address, security, timeout)
         metadata = call_metadata(security)
-        if ask.at_least:
-            method, request = "WaitFor", pb.WaitForRequest(target=ask.target, index=ask.at_least).SerializeToString()
-        else:
-            method, request = "Position", pb.PositionRequest(target=ask.target).SerializeToString()
+        method, request = "WaitFor" if ask.at_least else "Position", codec.position_request(ask).SerializeToString()
         reply = await channel.unary_unary(f"/{grpc_link.SERVICE}/{method}")(request, metadata=metadata)
-        return codec.decode_position(reply)
+        return codec.decode_standing(reply)
     except grpc.aio.AioRpcError as error:
         raise (
             grpc_link.describe(address, error.code(), error.details()) or TargetError(f"{address} did not answer")
@@ -77,7 +135,8 @@ async def _ask_grpc(address: Address, ask: codec.AskPosition, timeout: float, se
 class _Answer:
     """Hears the one answer to a question over tcp://."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent: str) -> None:
+        self._silent = silent  # What to say if none comes.
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def received(self, data: bytes) -> None:
@@ -89,17 +148,20 @@ class _Answer:
 
     def closed(self, error: Exception | None) -> None:
         if not self.future.done():
-            self.future.set_exception(error or TargetError("the target closed the connection without an answer"))
+            self.future.set_exception(error or TargetUnavailable(self._silent))
 
 
-async def _ask_tcp(address: Address, ask: codec.AskPosition, timeout: float, security: Security) -> Position:
-    answer = _Answer()
+async def _ask_tcp(address: Address, ask: codec.AskPosition, timeout: float, security: Security) -> PositionAnswer:
+    answer = _Answer(f"no answer from {address}: {hung_up(security)}")
     link = await transport.connect(str(address), answer, security, timeout)
     try:
         link.send(codec.encode_ask(ask))
         reply = codec.decode_to_player(await answer.future)
     finally:
         link.close()
-    if not isinstance(reply, Position):
+    if not isinstance(reply, PositionAnswer):
         raise LogPlayerError(f"{address} answered a question about its position with {reply}")
     return reply
+
+
+_CALLS = {"grpc": _ask_grpc, "tcp": _ask_tcp}

@@ -1,23 +1,30 @@
-"""The target's service over gRPC: bytes in and bytes out, one writer for each stream."""
+"""The target's service over gRPC: bytes in and bytes out, one writer for each stream.
+
+To gRPC every method streams its request, although a question is one message: so the server looks at the token before it
+takes the first message off the wire. A handler for a single request would get it whole, from anybody.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import errno
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from logplayer.errors import UserError
-from logplayer.target.ack_round import AckRound
+from logplayer.core.fence import Position
+from logplayer.target.ack_coalescing import AckRound
+from logplayer.target.bounds import Questions
 from logplayer.target.host import Host
 from logplayer.target.stream import ACK_SECONDS, Stream, absent, find
-from logplayer.wire import codec
-from logplayer.wire.address import Address
+from logplayer.wire import codec, versions
+from logplayer.wire.addresses import Address
 from logplayer.wire.grpc_credentials import server_credentials
 from logplayer.wire.grpc_link import EOF, SERVER_OPTIONS, SERVICE
+from logplayer.wire.listening import cannot_listen, require_free
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
 from logplayer.wire.security import Security
 
@@ -25,38 +32,43 @@ _STATUS = {
     codec.INTERNAL: grpc.StatusCode.INTERNAL,
     codec.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     codec.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    codec.EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    codec.VERSION: grpc.StatusCode.FAILED_PRECONDITION,
 }
 _LINGER_SECONDS = 2.0
 _STOP_SECONDS = 0.2
+# Calls at once, of all connections: streams of players, and questions. Those over it are refused by gRPC.
+CALLS_MAX = 10_000
 
 
 class GrpcServer:
     """Listens at one port for any number of players."""
 
-    def __init__(self, hosts: Mapping[str, Host], security: Security) -> None:
+    def __init__(self, hosts: Mapping[str, Host], security: Security, questions: Questions) -> None:
         self._hosts = hosts
         self._security = security
         self._acks = AckRound(ACK_SECONDS)
+        self._questions = questions
         self._server: Any = None
 
     async def start(self, address: Address) -> int:
         """Listen; the port that was bound."""
-        server: Any = grpc.aio.server(options=SERVER_OPTIONS)
+        server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         handlers = {
             "Play": grpc.stream_stream_rpc_method_handler(self._play),
-            "Position": grpc.unary_unary_rpc_method_handler(self._position),
-            "WaitFor": grpc.unary_unary_rpc_method_handler(self._wait_for),
+            "Position": grpc.stream_unary_rpc_method_handler(self._question(pb.PositionRequest, self._position)),
+            "WaitFor": grpc.stream_unary_rpc_method_handler(self._question(pb.WaitForRequest, self._wait_for)),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         credentials = server_credentials(self._security)
+        require_free(address.host, address.port, "--listen")
         try:
             if credentials is None:
                 port = server.add_insecure_port(address.netloc)
             else:
                 port = server.add_secure_port(address.netloc, credentials)
-        except RuntimeError:
-            # gRPC does not say why; it only names its own logging.
-            raise UserError(f"cannot listen at {address}: is the port in use, and is the host one of ours?") from None
+        except RuntimeError:  # gRPC does not say why; but it was free a moment ago.
+            raise cannot_listen(address.host, address.port, "--listen", OSError(errno.EADDRINUSE, "in use")) from None
         await server.start()
         self._server = server
         return int(port)
@@ -76,16 +88,29 @@ class GrpcServer:
             return ""
         return "the token is wrong" if token else "this target wants a token"
 
-    async def _authorize(self, context: Any) -> None:
-        stranger = self._stranger(context)
-        if stranger:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, stranger)
+    def _question(
+        self, kind: Any, answer: Callable[[Any, Host, Any], Awaitable[Position]]
+    ) -> Callable[[Any, Any], Awaitable[bytes]]:
+        """The handler of a question: the token, then the request, then the answer about one target."""
+
+        async def handle(_requests: Any, context: Any) -> bytes:
+            stranger = self._stranger(context)
+            if stranger:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, stranger)
+            data = await context.read()
+            request = await _parse(kind, b"" if data is EOF else data, context)
+            version = await _agreed(request, context)
+            host = await self._find(request.target, context)
+            position = await answer(request, host, context)
+            return codec.answer_position(host.name, position, host.connected, version).SerializeToString()
+
+        return handle
 
     async def _play(self, _requests: Any, context: Any) -> None:
         stranger = self._stranger(context)
         if stranger:
             await _fail(context, codec.UNAUTHENTICATED, stranger)
-        peer = _GrpcPeer(self._hosts, context, self._acks)
+        peer = _GrpcPeer(self._hosts, context, self._acks, self._questions)
         try:
             await peer.write_until_end()
         finally:
@@ -96,18 +121,21 @@ class GrpcServer:
         if not peer.hung_up:
             await _leave_the_end_to_the_player()
 
-    async def _position(self, data: bytes, context: Any) -> bytes:
-        await self._authorize(context)
-        request = await _parse(pb.PositionRequest, data, context)
-        host = await self._find(request.target, context)
-        return codec.encode_position(host.name, host.position)
+    async def _position(self, _request: Any, host: Host, _context: Any) -> Position:
+        return host.position
 
-    async def _wait_for(self, data: bytes, context: Any) -> bytes:
-        await self._authorize(context)
-        request = await _parse(pb.WaitForRequest, data, context)
-        host = await self._find(request.target, context)
-        # A deadline or a client that leaves cancels this handler, and with it the waiting.
-        return codec.encode_position(host.name, await host.reached(request.index))
+    async def _wait_for(self, request: Any, host: Host, context: Any) -> Position:
+        if host.position.index >= request.index:
+            return host.position
+        connection = context.peer()
+        too_many = self._questions.admit(connection)
+        if too_many:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, too_many)
+        try:
+            # A deadline or a client that leaves cancels this handler, and with it the waiting.
+            return await host.reached(request.index)
+        finally:
+            self._questions.leave(connection)
 
     async def _find(self, name: str, context: Any) -> Host:
         host = find(self._hosts, name)
@@ -120,8 +148,8 @@ class GrpcServer:
 class _GrpcPeer:
     """See :class:`logplayer.target.stream.Peer`. The reader is a task; the handler itself is the only writer."""
 
-    def __init__(self, hosts: Mapping[str, Host], context: Any, acks: AckRound) -> None:
-        self.stream = Stream(hosts, self, acks)
+    def __init__(self, hosts: Mapping[str, Host], context: Any, acks: AckRound, questions: Questions) -> None:
+        self.stream = Stream(hosts, self, acks, questions, context.peer())
         self._context = context
         self._wake = asyncio.Event()
         self._may_read = asyncio.Event()
@@ -181,6 +209,16 @@ async def _leave_the_end_to_the_player() -> None:
     as the end, and throw the last message away unread.
     """
     await asyncio.sleep(_LINGER_SECONDS)
+
+
+async def _agreed(request: Any, context: Any) -> int:
+    """The version to answer in; without one the call ends here."""
+    theirs = codec.versions_of(request.versions)
+    version = versions.agreed(theirs)
+    if version is None:
+        await context.abort(_STATUS[codec.VERSION], versions.conflict("reader", theirs, "target"))
+        raise AssertionError  # abort() never returns.
+    return version
 
 
 async def _parse(kind: Any, data: bytes, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One target inside a server: its worker thread, what is durable in it, and who waits for that.
+"""One target inside a server: its worker thread, what is durable in it, and what waits for that.
 
 Every change goes through one thread, in order. What the thread commits is durable whether or not the stream that
 asked for it still lives, so the result always comes back here first and the stream hears of it if it is there. A
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from logplayer.core.entry import Refusal, Session
-from logplayer.core.fence import NOBODY, Batch, Position, Refused, check
+from logplayer.core.fence import NOBODY, Batch, Position, TargetRefusal, check, cut
 from logplayer.errors import Poison, TargetError
+from logplayer.observe import tracing
+from logplayer.observe.instruments import StoreCounts
 from logplayer.target.protocol import Change, Rejected, Target
 
 _new_tuple = tuple.__new__  # A third of the time that the class itself takes.
@@ -25,15 +28,15 @@ _CROWD = 1000  # So many may have given up waiting before anybody looks.
 Trace = Callable[[dict[str, object]], None]
 
 
-class Outcome(NamedTuple):
+class ChangeOutcome(NamedTuple):
     """What became of a change: what was committed, and what was refused; a poisoned batch may have both."""
 
     position: Position | None = None
-    refused: Refused | None = None
+    refused: TargetRefusal | None = None
     error: Exception | None = None
 
 
-Then = Callable[[Outcome], None]
+Then = Callable[[ChangeOutcome], None]
 
 
 class Owner(Protocol):
@@ -49,6 +52,7 @@ class Host:
     def __init__(self, name: str, target: Target, trace: Trace | None = None) -> None:
         self.name = name
         self.position = Position()  # Durable, as of the last commit; None of it is a promise about the next.
+        self.counts = StoreCounts()
         self._target = target
         self._trace = trace
         self._inline = bool(getattr(target, "inline", False))
@@ -56,7 +60,7 @@ class Host:
         self._loop: asyncio.AbstractEventLoop
         self._owner: Owner | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[Position]]] = []  # A heap by index.
-        self._crowd = _CROWD  # At so many, those who have given up are sent away.
+        self._crowd = _CROWD  # At this many, those that have given up are sent away.
         self._order = itertools.count()
 
     async def start(self) -> None:
@@ -79,7 +83,7 @@ class Host:
     def open(self, session: Session, log_id: str, owner: Owner, then: Then) -> None:
         """Ask the store to accept a session; from then on ``owner`` is the only stream that may write."""
 
-        def opened(outcome: Outcome) -> None:
+        def opened(outcome: ChangeOutcome) -> None:
             if outcome.position is not None:
                 before, self._owner = self._owner, owner
                 if before is not None:
@@ -94,7 +98,7 @@ class Host:
             try:
                 outcome = self._apply(session, batch)
             except Exception as error:  # noqa: BLE001 - as in _outcome.
-                outcome = Outcome(error=error)
+                outcome = ChangeOutcome(error=error)
             self._finished(outcome, then)
         else:
             self._submit(then, self._apply, session, batch)
@@ -103,6 +107,11 @@ class Host:
         """The stream is gone; its session stays the stored one until another opens."""
         if self._owner is owner:
             self._owner = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the stream of the stored session is open now."""
+        return self._owner is not None
 
     def reached(self, index: int) -> asyncio.Future[Position]:
         """Done once the durable index is at least ``index``; cancel it to stop waiting."""
@@ -117,33 +126,48 @@ class Host:
             heapq.heappush(self._waiting, (index, next(self._order), future))
         return future
 
+    async def answers(self) -> None:
+        """Ask the store for its position, in its turn. Raises what the store raises."""
+        await self._loop.run_in_executor(self._thread, self._target.position)
+
     # --- In the worker thread ---
 
-    def _open(self, session: Session, log_id: str) -> Outcome:
+    def _open(self, session: Session, log_id: str) -> ChangeOutcome:
         try:
             position = self._target.apply(Change(session, log_id=log_id))
         except Rejected as rejected:
             self._note("refuse", session)
-            return Outcome(refused=rejected.refused)
+            self.counts.refusals[rejected.refused.reason.name] += 1
+            return ChangeOutcome(refused=rejected.refused)
         self._note("accept", session, index=position.index)
-        return Outcome(position)
+        self.counts.sessions += 1
+        return ChangeOutcome(position)
 
-    def _apply(self, session: Session, batch: Batch) -> Outcome:
+    def _apply(self, session: Session, batch: Batch) -> ChangeOutcome:
+        began = time.perf_counter()
         try:
             position = self._target.apply(Change(session, batch=batch))
         except Rejected as rejected:
             self._note("reject", session)
-            return Outcome(refused=rejected.refused)
+            self.counts.refusals[rejected.refused.reason.name] += 1
+            return ChangeOutcome(refused=rejected.refused)
         except Poison as poison:
             return self._apply_before(session, batch, poison)
         if self._trace is not None:
             self._note("apply", session, index=position.index)
-        return _new_tuple(Outcome, (position, None, None))
+        counts = self.counts
+        counts.applies.note(time.perf_counter() - began)
+        counts.entries += len(batch.messages)
+        if tracing.active():
+            began_ns = time.time_ns() - int((time.perf_counter() - began) * 1e9)
+            for message in batch.messages:
+                tracing.note("apply", message.payload, began_ns, target=self.name, index=message.index)
+        return _new_tuple(ChangeOutcome, (position, None, None))
 
-    def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> Outcome:
+    def _apply_before(self, session: Session, batch: Batch, poison: Poison) -> ChangeOutcome:
         """Apply what precedes a poisoned entry, and refuse the rest.
 
-        The range then ends just before the entry: nothing else of this target lies in between.
+        The range then ends at the delivery before it, the last place whose chain value is known here.
         """
         if all(message.index != poison.index or message.quarantine for message in batch.messages):
             raise TargetError(f"the store calls entry {poison.index} poisoned, which is not in {batch[:2]}: {poison}")
@@ -151,13 +175,15 @@ class Host:
         refused = check(stored, session, batch)
         if refused is not None:
             self._note("reject", session)
-            return Outcome(refused=refused)
-        verdict = Refused(Refusal.POISON, str(poison), poison.index, stored.session.epoch)
-        if poison.index - 1 == batch.prev:
-            return Outcome(refused=verdict)
-        before = tuple(message for message in batch.messages if message.index < poison.index)
-        outcome = self._apply(session, Batch(batch.prev, poison.index - 1, before))
-        return outcome if outcome.refused else outcome._replace(refused=verdict)
+            return ChangeOutcome(refused=refused)
+        self.counts.refusals[Refusal.POISON.name] += 1
+        before = cut(batch, poison.index)
+        outcome = ChangeOutcome() if before is None else self._apply(session, before)
+        if outcome.refused:
+            return outcome
+        has = outcome.position or stored
+        verdict = TargetRefusal(Refusal.POISON, str(poison), poison.index, has.session.epoch, has.chain)
+        return outcome._replace(refused=verdict)
 
     def _note(self, event: str, session: Session, **more: object) -> None:
         if self._trace is not None:
@@ -166,12 +192,12 @@ class Host:
 
     # --- Between the worker thread and the event loop ---
 
-    def _submit(self, then: Then, work: Callable[..., Outcome], *args: object) -> None:
+    def _submit(self, then: Then, work: Callable[..., ChangeOutcome], *args: object) -> None:
         if self._inline:
             self._finished(_outcome(work, *args), then)
             return
 
-        def done(future: Future[Outcome]) -> None:
+        def done(future: Future[ChangeOutcome]) -> None:
             # Cancelled means that the server stops: nobody is left to hear it.
             if not future.cancelled() and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._finished, future.result(), then)
@@ -179,9 +205,11 @@ class Host:
         try:
             self._thread.submit(_outcome, work, *args).add_done_callback(done)
         except RuntimeError:
-            then(Outcome(error=TargetError(f"target {self.name} is stopping")))
+            then(ChangeOutcome(error=TargetError(f"target {self.name} is stopping")))
 
-    def _finished(self, outcome: Outcome, then: Then) -> None:
+    def _finished(self, outcome: ChangeOutcome, then: Then) -> None:
+        if outcome.error is not None:
+            self.counts.failures += 1
         if outcome.position is not None:
             self.position = outcome.position
             if self._waiting:
@@ -195,8 +223,8 @@ class Host:
                 future.set_result(self.position)
 
 
-def _outcome(work: Callable[..., Outcome], *args: object) -> Outcome:
+def _outcome(work: Callable[..., ChangeOutcome], *args: object) -> ChangeOutcome:
     try:
         return work(*args)
     except Exception as error:  # noqa: BLE001 - whatever the store raises ends the stream, not the server.
-        return Outcome(error=error)
+        return ChangeOutcome(error=error)

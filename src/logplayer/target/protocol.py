@@ -15,15 +15,15 @@ from typing import Protocol, runtime_checkable
 
 from logplayer.core.entry import Message, Session
 from logplayer.core.entry import Row as Row
-from logplayer.core.fence import Batch, Position, Refused, admit, advance, check
+from logplayer.core.fence import Batch, Position, TargetRefusal, admit, advance, check
 from logplayer.errors import Malformed, Poison, TargetError
-from logplayer.wire.entries import read_rows
+from logplayer.wire.entries import Header, decode_headers, read_rows
 
 
 class Rejected(TargetError):
     """The change does not fit the stored position. A store lets it pass through, so that its transaction rolls back."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: TargetRefusal) -> None:
         super().__init__(f"{refused.reason.name}: {refused.detail}")
         self.refused = refused
 
@@ -31,7 +31,13 @@ class Rejected(TargetError):
 class Change:
     """What one transaction writes: a new session (an Open), or a batch of that session.
 
-    A store uses :meth:`check`, :attr:`rows` and :attr:`quarantined`; an Open has no rows.
+    A store uses :meth:`check`, :attr:`rows` and :attr:`quarantined`; an Open has no rows. What the producers have said
+    beside the rows is in :meth:`headers`.
+
+    Example:
+        >>> after = change.check(stored)  # doctest: +SKIP
+        >>> [(row.key, row.value) for row in change.rows]  # doctest: +SKIP
+        [(b'alice', b'90')]
     """
 
     __slots__ = ("_rows", "batch", "log_id", "session")
@@ -50,7 +56,7 @@ class Change:
         """
         if self.batch is None:
             outcome = admit(stored, self.session, self.log_id)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, TargetRefusal):
                 raise Rejected(outcome)
             return outcome
         refused = check(stored, self.session, self.batch)
@@ -66,7 +72,7 @@ class Change:
             for message in self.batch.messages if self.batch else ():
                 if not message.quarantine:
                     rows += decode_rows(message)
-            self._rows = rows  # Only now: who asks again after a Poison gets it again.
+            self._rows = rows  # Only now: a second call after a Poison raises it again.
         return self._rows
 
     @property
@@ -88,6 +94,13 @@ class Change:
                 return [message for message in self.messages if message.quarantine]
         return []
 
+    def headers(self, entry: int) -> tuple[Header, ...]:
+        """The (name, value) headers of the transaction with this index, in order; ``Row.entry`` has the index."""
+        for message in self.messages:
+            if message.index == entry:
+                return decode_headers(message.payload)
+        return ()
+
     def __repr__(self) -> str:
         what = f"({self.batch.prev}, {self.batch.to}]" if self.batch else "open"
         return f"Change({self.session} {what}, {len(self.messages)} entries)"
@@ -95,7 +108,7 @@ class Change:
 
 def decode_rows(message: Message) -> list[Row]:
     """The rows of one entry, or Poison if its payload is not a transaction."""
-    index, payload, _ = message
+    index, payload, _, _ = message
     try:
         return read_rows(index, payload)
     except Malformed as error:
@@ -108,6 +121,11 @@ class Target(Protocol):
 
     The server calls both methods from one thread, never two at once. Any exception other than Rejected and Poison
     ends the stream with the error; the player opens a new session later, and what was stored decides what it sends.
+
+    Example:
+        >>> import logplayer as lp
+        >>> isinstance(lp.MemoryTarget(), lp.Target)
+        True
     """
 
     def position(self) -> Position:

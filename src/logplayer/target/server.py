@@ -7,25 +7,48 @@ from collections.abc import Mapping
 
 from logplayer.core.fence import Position
 from logplayer.errors import UserError
+from logplayer.target.bounds import Questions
 from logplayer.target.grpc_server import GrpcServer
 from logplayer.target.host import Host, Trace
 from logplayer.target.protocol import Target
 from logplayer.target.tcp_server import TcpServer
-from logplayer.wire.address import Address, parse_netloc
+from logplayer.wire.addresses import Address, parse_netloc
 from logplayer.wire.security import NONE, Security, require_protection
 
 
 class TargetServer:
-    """One or more targets behind one or two ports.
+    """One or more targets at one or two ports: ``async with`` serves them, or ``start`` and ``stop``.
 
     A store has one server at a time. Two would still be safe, because the store's own transaction checks every
     change, but each would answer readers from what it committed itself.
+
+    Args:
+        targets: Each store under the name of its target.
+        security: Certificate and token; without them only loopback is served.
+        listen: Where ``async with`` listens: ``tcp://host:port`` or ``grpc://host:port``; port 0 takes a free one.
+
+    Raises:
+        ConfigError: Plain text beyond loopback, or a certificate that cannot be read.
+        Unavailable: Somebody else listens there.
+
+    Example:
+        >>> async with lp.TargetServer({"a": lp.SqliteTarget("a.db", "a")}) as server:  # doctest: +SKIP
+        ...     print(server.address)
     """
 
-    def __init__(self, targets: Mapping[str, Target], security: Security = NONE, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        security: Security = NONE,
+        trace: Trace | None = None,
+        *,
+        listen: str = "tcp://127.0.0.1:0",
+    ) -> None:
         self.addresses: list[str] = []
+        self._listen = listen
         self._hosts = {name: Host(name, target, trace) for name, target in targets.items()}
         self._security = security
+        self._questions = Questions()
         self._servers: list[GrpcServer | TcpServer] = []
 
     async def start(self, *, grpc: str = "", tcp: str = "") -> list[str]:
@@ -43,7 +66,7 @@ class TargetServer:
             for hosted in self._hosts.values():
                 await hosted.start()
             for scheme, host, port in listeners:
-                server = (GrpcServer if scheme == "grpc" else TcpServer)(self._hosts, self._security)
+                server = (GrpcServer if scheme == "grpc" else TcpServer)(self._hosts, self._security, self._questions)
                 self._servers.append(server)
                 bound = await server.start(Address(scheme, host, port))
                 self.addresses.append(str(Address(scheme, host, bound)))
@@ -51,6 +74,30 @@ class TargetServer:
             await self.stop()
             raise
         return self.addresses
+
+    @property
+    def address(self) -> str:
+        """The address as players write it; the first one, if it listens at two."""
+        if not self.addresses:
+            raise UserError("the target server does not listen yet; use it with 'async with', or await its start()")
+        return self.addresses[0]
+
+    async def __aenter__(self) -> TargetServer:
+        scheme, _, netloc = self._listen.partition("://")
+        if scheme not in ("grpc", "tcp"):
+            raise UserError(
+                f"a target server cannot listen at {self._listen!r}; write tcp://host:port or grpc://host:port"
+            )
+        await (self.start(grpc=netloc) if scheme == "grpc" else self.start(tcp=netloc))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The targets that are served here, by name."""
+        return self._hosts
 
     def position(self, name: str) -> Position:
         """What is durable in the target ``name``."""

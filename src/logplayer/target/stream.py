@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Protocol
 
 from logplayer.core.entry import Refusal, Session
-from logplayer.core.fence import Batch, Position, Refused, join, well_formed
+from logplayer.core.fence import Batch, Position, TargetRefusal, join, well_formed
 from logplayer.errors import Malformed
-from logplayer.target.ack_round import AckRound
-from logplayer.target.host import Host, Outcome
-from logplayer.wire import codec
+from logplayer.target.ack_coalescing import AckRound
+from logplayer.target.bounds import Questions
+from logplayer.target.host import ChangeOutcome, Host
+from logplayer.wire import codec, versions
+from logplayer.wire.versions import Versions
 
 # What one commit may hold; more would make the acks wait for no gain.
 JOIN_BYTES_MAX = 4 * 1024 * 1024
@@ -27,8 +29,8 @@ READ_AHEAD_BYTES = 8 * 1024 * 1024
 # for this long, or until this much is applied and unacked.
 ACK_SECONDS = 0.001
 ACK_BYTES = 64 * 1024
-# Questions about the position that one tcp:// stream may have unanswered.
-QUESTIONS_MAX = 100
+# Answers about the position that a stream may have said and its peer not taken.
+ANSWERS_MAX = 100
 
 
 class Peer(Protocol):
@@ -45,9 +47,16 @@ class Peer(Protocol):
 
 
 class Stream:
-    """See the module."""
+    """See the module. ``connection`` is what its questions are counted with."""
 
-    def __init__(self, hosts: Mapping[str, Host], peer: Peer, acks: AckRound) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[str, Host],
+        peer: Peer,
+        acks: AckRound,
+        questions: Questions | None = None,
+        connection: Hashable = None,
+    ) -> None:
         self.ended = False  # Nothing is read any more; what take() still gives is the last.
         self.failure: tuple[int, str] | None = None  # Why it ended, if not by the protocol: codec.Failed's fields.
         self._hosts = hosts
@@ -55,6 +64,7 @@ class Stream:
         self._acks = acks
         self._host: Host | None = None
         self._session = Session(0, 0)
+        self._version = 0  # Of the protocol; known once the session is.
         self._batches: deque[tuple[Batch, int]] = deque()
         self._bytes = 0  # Read and not yet committed, the commit that runs included.
         self._committing_bytes = 0
@@ -64,6 +74,8 @@ class Stream:
         self._out: deque[bytes] = deque()
         self._ack_due = False
         self._unacked_bytes = 0
+        self._bound = questions or Questions()
+        self._connection = connection
         self._questions: set[asyncio.Future[Position]] = set()
 
     # --- From the transport ---
@@ -131,13 +143,17 @@ class Stream:
             return
         reason = Refusal.FENCED if self._session.epoch < by.epoch else Refusal.STALE_SESSION
         detail = f"session {self._session} was fenced by {by}"
-        self._refuse(Refused(reason, detail, self._host.position.index, by.epoch))
+        position = self._host.position
+        self._refuse(TargetRefusal(reason, detail, position.index, by.epoch, position.chain))
 
     # --- Messages ---
 
     def _open(self, opening: codec.Open) -> None:
         if self._host is not None:
             self._refuse(self._refused(Refusal.BAD_BATCH, "a stream has one Open, its first message"))
+            return
+        version = self._agreed(opening.versions, "player")
+        if version is None:
             return
         host = self._hosts.get(opening.target)
         if host is None:
@@ -146,16 +162,18 @@ class Stream:
             return
         self._host = host
         self._session = opening.session
+        self._version = version
         self._busy = True
         host.open(opening.session, opening.log_id, self, self._opened)
 
-    def _opened(self, outcome: Outcome) -> None:
+    def _opened(self, outcome: ChangeOutcome) -> None:
         self._busy = False
         if self.ended:
-            return  # Accepted for a stream that is gone: the session is stored and harms nobody.
+            self._forget()  # Accepted for a stream that is gone: the session is stored, and nobody has it.
+            return
         if outcome.position is not None:
             self._is_open = True
-            self._out.append(codec.encode_opened(outcome.position))
+            self._out.append(codec.encode_opened(outcome.position, self._version))
             self._peer.flush()
             self._commit()
         else:
@@ -184,24 +202,46 @@ class Stream:
             self._ack()
         # Else the Opened that is under way answers it.
 
+    def _agreed(self, theirs: Versions, them: str) -> int | None:
+        """The version to answer in. None if there is none: then the stream has ended with the reason."""
+        version = versions.agreed(theirs)
+        if version is None:
+            self._fail(codec.VERSION, versions.conflict(them, theirs, "target"))
+        return version
+
     def _ask(self, ask: codec.AskPosition) -> None:
+        version = self._agreed(ask.versions, "reader")
+        if version is None:
+            return
         host = find(self._hosts, ask.target)
         if host is None:
             self._fail(codec.INVALID, absent(self._hosts, ask.target))
             return
-        if len(self._questions) + len(self._out) >= QUESTIONS_MAX:
-            self._fail(codec.INVALID, f"more than {QUESTIONS_MAX} questions wait for an answer")
+        if len(self._out) >= ANSWERS_MAX:
+            self._fail(codec.EXHAUSTED, f"{ANSWERS_MAX} answers were not taken; read them before you ask more")
+            return
+        if host.position.index >= ask.at_least:
+            self._answer(host, version)
+            return
+        too_many = self._bound.admit(self._connection)
+        if too_many:
+            self._fail(codec.EXHAUSTED, too_many)
             return
         question = host.reached(ask.at_least)
         self._questions.add(question)
 
-        def answer(question: asyncio.Future[Position]) -> None:
+        def done(question: asyncio.Future[Position]) -> None:
             self._questions.discard(question)
+            self._bound.leave(self._connection)
             if not question.cancelled() and not self.ended:
-                self._out.append(codec.encode_position_answer(host.name, question.result()))
-                self._peer.flush()
+                self._answer(host, version)
 
-        question.add_done_callback(answer)
+        question.add_done_callback(done)
+
+    def _answer(self, host: Host, version: int) -> None:
+        answer = codec.answer_position(host.name, host.position, host.connected, version)
+        self._out.append(codec.encode_position_answer(answer))
+        self._peer.flush()
 
     # --- Commits ---
 
@@ -225,7 +265,10 @@ class Stream:
         if well_formed(first):
             while self._batches:
                 batch, more = self._batches[0]
-                if batch.prev != batches[-1].to or length + more > JOIN_BYTES_MAX or not well_formed(batch):
+                last = batches[-1]
+                if batch.prev != last.to or batch.prev_chain != last.to_chain or not well_formed(batch):
+                    break
+                if length + more > JOIN_BYTES_MAX:
                     break
                 self._batches.popleft()
                 batches.append(batch)
@@ -233,7 +276,7 @@ class Stream:
         self._committing_bytes = length
         return join(batches)
 
-    def _committed(self, outcome: Outcome) -> None:
+    def _committed(self, outcome: ChangeOutcome) -> None:
         self._busy = False
         self._bytes -= self._committing_bytes
         if self.ended:
@@ -255,18 +298,18 @@ class Stream:
 
     # --- Ends ---
 
-    def _not_done(self, outcome: Outcome) -> None:
+    def _not_done(self, outcome: ChangeOutcome) -> None:
         if outcome.refused is not None:
             self._refuse(outcome.refused)
         else:
             name = self._host.name if self._host else ""
             self._fail(codec.INTERNAL, f"the store of target {name} failed: {outcome.error}")
 
-    def _refused(self, reason: Refusal, detail: str) -> Refused:
+    def _refused(self, reason: Refusal, detail: str) -> TargetRefusal:
         position = self._host.position if self._host else Position()
-        return Refused(reason, detail, position.index, position.session.epoch)
+        return TargetRefusal(reason, detail, position.index, position.session.epoch, position.chain)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: TargetRefusal) -> None:
         """Say no, after the ack of what was done before it, and end."""
         if self._unacked_bytes and self._host is not None:
             self._out.append(codec.encode_ack(self._host.position))
@@ -300,6 +343,6 @@ def find(hosts: Mapping[str, Host], name: str) -> Host | None:
 
 
 def absent(hosts: Mapping[str, Host], name: str) -> str:
-    """What to tell who asks for a target that :func:`find` does not find."""
+    """The answer to a question about a target that :func:`find` does not find."""
     what = f"no target {name!r} is here" if name else "several targets are here, so say which"
     return f"{what}: there is {', '.join(map(repr, hosts))}"

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import cast
 
 from logplayer.errors import LogPlayerError, Malformed
-from logplayer.target.ack_round import AckRound
+from logplayer.target.ack_coalescing import AckRound
+from logplayer.target.bounds import COUNTED_BYTES_MIN, Questions, Unfinished
 from logplayer.target.host import Host
 from logplayer.target.stream import Stream
-from logplayer.wire import codec
+from logplayer.wire import codec, versions
 from logplayer.wire.framing import CONNECTION, Deframer, frame
 from logplayer.wire.security import Security
 from logplayer.wire.tcp_link import WRITE_BUFFER_BYTES, tune
@@ -28,7 +29,15 @@ STREAMS_MAX = 1000
 class TcpPeer(asyncio.Protocol):
     """The connection. What its streams say within one turn of the event loop leaves with one write."""
 
-    def __init__(self, hosts: Mapping[str, Host], acks: AckRound, security: Security, peers: set[TcpPeer]) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[str, Host],
+        acks: AckRound,
+        security: Security,
+        peers: set[TcpPeer],
+        questions: Questions,
+        unfinished: Unfinished[TcpPeer],
+    ) -> None:
         self.clogged = False  # The other side reads too slowly: nothing more may be said for now.
         self._hosts = hosts
         self._acks = acks
@@ -36,6 +45,9 @@ class TcpPeer(asyncio.Protocol):
         self._peers = peers  # Those of the server: this one is among them while it is connected.
         self._known = not security.token
         self._deframer = Deframer(codec.MESSAGE_BYTES_MAX if self._known else _STRANGER_BYTES_MAX)
+        self._questions = questions
+        self._unfinished = unfinished
+        self._counted = False  # Whether an unfinished frame of this connection is counted.
         self._first = True
         self._lanes: dict[int, _Lane] = {}
         self._newest = CONNECTION  # The highest number that a stream had.
@@ -58,19 +70,22 @@ class TcpPeer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._said_all:
             return  # What was under way when the connection failed; see _fail.
+        with self._acks.reading():
+            try:
+                self._read(data)
+            except Malformed as error:
+                self._fail(codec.INVALID, str(error))
+
+    def _read(self, data: bytes) -> None:
         lanes = self._lanes
-        self._acks.hold()
-        try:
-            for number, message in self._deframer.feed(data):
-                lane = lanes.get(number)
-                if lane is not None and message:
-                    lane.stream.received(message)
-                elif not self._other(number, message):
-                    return
-        except Malformed as error:
-            self._fail(codec.INVALID, str(error))
-        finally:
-            self._acks.release()
+        for number, message in self._deframer.feed(data):
+            lane = lanes.get(number)
+            if lane is not None and message:
+                lane.stream.received(message)
+            elif not self._other(number, message):
+                return
+        if self._deframer.unfinished_bytes >= COUNTED_BYTES_MIN or self._counted:
+            self._count(self._deframer.unfinished_bytes)
 
     def pause_writing(self) -> None:
         self.clogged = True
@@ -85,6 +100,7 @@ class TcpPeer(asyncio.Protocol):
         self._patience.cancel()
         self._said_all = True
         self._drop_lanes()
+        self._count(0)
 
     # --- For its streams ---
 
@@ -121,7 +137,7 @@ class TcpPeer(asyncio.Protocol):
         self._transport.abort()
 
     def _other(self, number: int, message: bytes) -> bool:
-        """What is no message of a stream: the token, the begin or the end of a stream, or late. Whether all is well."""
+        """Not a message of a stream: the token, the begin or the end of a stream, or late. Whether all is well."""
         first, self._first = self._first, False
         if number == CONNECTION:
             return self._admit(message, first)
@@ -137,7 +153,7 @@ class TcpPeer(asyncio.Protocol):
             self._newest = number
             self._patience.cancel()
             lane = self._lanes[number] = _Lane(self, number)
-            lane.stream = Stream(self._hosts, lane, self._acks)
+            lane.stream = Stream(self._hosts, lane, self._acks, self._questions, self)
             lane.stream.received(message)
         return True  # What is left is for a stream that has ended: the player has not yet heard so.
 
@@ -149,11 +165,26 @@ class TcpPeer(asyncio.Protocol):
             auth = codec.Probe()
         if not first or not isinstance(auth, codec.Auth):
             return self._fail(codec.INVALID, "a message has no stream, and is not the token in the first frame")
+        if versions.agreed(auth.versions) is None:  # First, as a later version may have another kind of token.
+            return self._fail(codec.VERSION, versions.conflict("player", auth.versions, "target"))
         if not self._security.permits(auth.token):
             return self._fail(codec.UNAUTHENTICATED, "the token is wrong")
         self._known = True
         self._deframer.limit = codec.MESSAGE_BYTES_MAX
         return True
+
+    def _count(self, held: int) -> None:
+        """``held`` bytes are here of a frame that has not ended; somebody has to go if all of them are too much."""
+        self._counted = held >= COUNTED_BYTES_MIN
+        longest = self._unfinished.note(self, held if self._counted else 0)
+        if longest is not None:
+            longest.give_up()
+
+    def give_up(self) -> None:
+        """Too much is unfinished at this server, and the longest frame is this one's."""
+        self._fail(
+            codec.EXHAUSTED, "too many long frames are unfinished here; send shorter ones, or connect again later"
+        )
 
     def _wait_for_a_stream(self) -> None:
         self._patience = self._loop.call_later(_IDLE_SECONDS, self.cut)
@@ -173,6 +204,8 @@ class TcpPeer(asyncio.Protocol):
             return False
         self._said_all = True
         self._drop_lanes()
+        self._deframer.drop()
+        self._count(0)
         self.say(CONNECTION, codec.encode_failed(code, detail))
         self._transport.resume_reading()
         self._patience.cancel()

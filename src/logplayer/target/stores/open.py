@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 
 from logplayer.errors import ConfigError
+from logplayer.target.places import check_url
 from logplayer.target.protocol import Store
 
-# name -> (module, class, how it is told where its data is, the extra that it needs)
+# name -> (module, class, the option that names its data, the extra that it needs)
 STORES = {
-    "sqlite": ("logplayer.target.sqlite", "SqliteTarget", "path", ""),
-    "postgres": ("logplayer.target.postgres", "PostgresTarget", "url", "postgres"),
-    "redis": ("logplayer.target.redis", "RedisTarget", "url", "redis"),
-    "rocksdb": ("logplayer.target.rocksdb", "RocksTarget", "path", "rocksdb"),
+    "sqlite": ("logplayer.target.stores.sqlite", "SqliteTarget", "path", ""),
+    "postgres": ("logplayer.target.stores.postgres", "PostgresTarget", "url", "postgres"),
+    "redis": ("logplayer.target.stores.redis", "RedisTarget", "url", "redis"),
+    "rocksdb": ("logplayer.target.stores.rocksdb", "RocksTarget", "path", "rocksdb"),
 }
 
 
@@ -25,6 +26,8 @@ def open_store(kind: str, name: str, *, path: str = "", url: str = "", read_only
     if not given or other:
         wrong = "--url" if where == "path" else "--path"
         raise ConfigError(f"the store {kind} needs --{where}" + (f", and takes no {wrong}" if other else ""))
+    if where == "url":
+        check_url(given)
     try:
         make = getattr(importlib.import_module(module), cls)
     except ModuleNotFoundError as error:

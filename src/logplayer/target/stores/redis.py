@@ -17,15 +17,31 @@ from typing import Any
 import redis
 
 from logplayer.core.fence import Position
-from logplayer.errors import TargetError, UserError
+from logplayer.crashpoint import crashpoint
+from logplayer.errors import TargetError, Unavailable, UserError
+from logplayer.target.places import without_secrets
 from logplayer.target.protocol import Change
 from logplayer.wire import codec
+from logplayer.wire.logplayer.v1 import target_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
 
 class RedisTarget:
-    """See :class:`logplayer.target.protocol.Store`. ``url`` is what redis-py takes: ``redis://host:6379/0``."""
+    """Rows as keys of Redis.
+
+    Args:
+        url: What redis-py takes: ``redis://host:6379/0``.
+        name: The target's name, which is part of its keys in Redis.
+        read_only: Only read, also while a server writes.
+
+    Raises:
+        Unavailable: The server cannot be reached.
+        UserError: The server does not accept the password, or the keys are another target's.
+
+    Example:
+        >>> lp.TargetServer({"a": lp.RedisTarget("redis://host:6379/0", "a")})  # doctest: +SKIP
+    """
 
     def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
         self._name = name
@@ -34,9 +50,13 @@ class RedisTarget:
         self._data, self._position, self._quarantine = (prefix + part for part in ("data", "position", "quarantine"))
         try:
             self._db: Any = redis.Redis.from_url(url)
-            self._db.ping()
+            self._check_owner()
+        except redis.AuthenticationError as error:
+            raise UserError(f"Redis does not let target {name} in: {error}; check --url") from None
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise Unavailable(f"no Redis for target {name}: {error}; is it up, and --url right?") from None
         except (redis.RedisError, ValueError) as error:
-            raise UserError(f"no target in Redis at {url}: {error}; check --url") from None
+            raise UserError(f"no target in Redis at {without_secrets(url)}: {error}; check --url") from None
         if not read_only:
             self._warn()
 
@@ -54,11 +74,13 @@ class RedisTarget:
                     continue  # Another server moved the position: the check decides again.
 
     def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None if there is none."""
         value: bytes | None = self._db.hget(self._data, key)
         return value
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        # HSCAN may tell a key twice when the hash is resized meanwhile, so each is told the first time only.
+        """Every key with its value, in no particular order."""
+        # HSCAN may return a key twice when the hash is resized meanwhile, so each is yielded the first time only.
         told: set[bytes] = set()
         for key, value in self._db.hscan_iter(self._data, count=1000):
             if key not in told:
@@ -66,10 +88,12 @@ class RedisTarget:
                 yield key, value
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        """Every quarantined delivery: its index and its payload."""
         kept = self._db.hgetall(self._quarantine)
         yield from sorted((int(index), payload) for index, payload in kept.items())
 
     def close(self) -> None:
+        """Close it; call nothing after it."""
         self._db.close()
 
     # --- Inside ---
@@ -87,9 +111,24 @@ class RedisTarget:
         if change.quarantined:
             aside = {str(message.index): message.payload for message in change.quarantined}
             pipe.hset(self._quarantine, mapping=aside)
+        crashpoint("store-rows-written")
         pipe.set(self._position, codec.encode_position(self._name, after))
+        crashpoint("store-position-written")
         pipe.execute()
+        crashpoint("store-committed")
         return after
+
+    def _check_owner(self) -> None:
+        """Refuse another target's keys, and keys of a wrong type: a ``MULTI`` goes on after what such a key refuses."""
+        kinds = {self._data: b"hash", self._position: b"string", self._quarantine: b"hash"}
+        for key, kind in kinds.items():
+            found = self._db.type(key)
+            if found not in (kind, b"none"):
+                raise UserError(f"{key} in Redis is a {found.decode()}, not a target's {kind.decode()}; remove it")
+        stored = self._db.get(self._position)
+        owner = self._name if stored is None else pb.PositionReply.FromString(stored).target
+        if owner != self._name:
+            raise UserError(f"{self._position} in Redis belongs to target {owner!r}, not to {self._name!r}")
 
     @staticmethod
     def _decode(stored: bytes | None) -> Position:

@@ -1,8 +1,11 @@
 """A target in PostgreSQL: a schema of its own for each target, ``logplayer_<name>``.
 
-Durable if the server is: ``synchronous_commit`` is set on for this connection, and a server with ``fsync = off`` is
-warned about. One transaction covers data, position and quarantine, and ``SELECT ... FOR UPDATE`` on the position's row
-makes two servers on one store wait for one another.
+Durable if the server is: ``synchronous_commit = off`` is switched on for this connection, and a server with
+``fsync = off`` is warned about. PostgreSQL cuts long names without an error, so a name that it would cut is refused,
+and the owner's name is in the position's row: two targets can never share a schema.
+
+One transaction covers data, position and quarantine, and ``SELECT ... FOR UPDATE`` on the position's row makes two
+servers on one store wait for one another.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from psycopg import sql
 from logplayer.core import digest as digests
 from logplayer.core.entry import Session
 from logplayer.core.fence import Position
-from logplayer.errors import Poison, TargetError, UserError
+from logplayer.crashpoint import crashpoint
+from logplayer.errors import Poison, TargetError, Unavailable, UserError
 from logplayer.target.protocol import Change, Row, decode_rows
 
 _log = logging.getLogger(__name__)
@@ -30,17 +34,37 @@ CREATE TABLE IF NOT EXISTS {schema}.quarantine (log_index bigint PRIMARY KEY, pa
 CREATE TABLE IF NOT EXISTS {schema}.position (
   one boolean PRIMARY KEY DEFAULT true CHECK (one), log_index bigint NOT NULL DEFAULT 0,
   epoch bigint NOT NULL DEFAULT 0, term bigint NOT NULL DEFAULT 0, digest bytea NOT NULL DEFAULT '',
-  log_id text NOT NULL DEFAULT '');
+  log_id text NOT NULL DEFAULT '', target text NOT NULL DEFAULT '', chain bytea NOT NULL DEFAULT '');
 INSERT INTO {schema}.position DEFAULT VALUES ON CONFLICT DO NOTHING;
 """
-_POSITION = "SELECT log_index, epoch, term, digest, log_id FROM {schema}.position"
+# Whatever else the operator chose waits for the disk of this server at least.
+_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+# By way of JSON, so that a table of an earlier version, which lacks columns, can be asked too.
+_OWNER = "SELECT to_jsonb(position) ->> 'target', to_jsonb(position) ->> 'chain' FROM {schema}.position"
+_ADOPT = "UPDATE {schema}.position SET target = %s WHERE target = ''"
+_POSITION = "SELECT log_index, epoch, term, digest, log_id, chain FROM {schema}.position"
+_STORE = """
+UPDATE {schema}.position SET (log_index, epoch, term, digest, log_id, chain) = (%s, %s, %s, %s, %s, %s)
+"""
 _PUT = "INSERT INTO {schema}.data VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 # What PostgreSQL says when a row can never be stored: a constraint, a trigger's veto, a value out of its limits.
 _FOR_GOOD = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException)
 
 
 class PostgresTarget:
-    """See :class:`logplayer.target.protocol.Store`. ``url`` is what psycopg takes: ``postgresql://user@host/db``.
+    """Rows in a table of PostgreSQL.
+
+    Args:
+        url: What psycopg takes: ``postgresql://user@host/db``.
+        name: The target's name. Each has a schema of its own in the database.
+        read_only: Only read, also while a server writes.
+
+    Raises:
+        Unavailable: The database cannot be reached.
+        UserError: The URL is wrong, or the schema is another target's.
+
+    Example:
+        >>> lp.TargetServer({"a": lp.PostgresTarget("postgresql://user@host/db", "a")})  # doctest: +SKIP
 
     A connection that was lost is opened again by the next call. If it was lost during a commit, nobody knows here
     whether it happened; the position in the database does, and the next Open reads it.
@@ -49,13 +73,21 @@ class PostgresTarget:
     def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
         self._url = url
         self._name = name
-        self._schema = sql.Identifier(f"logplayer_{name}")
+        self._schema_name = f"logplayer_{name}"
+        self._schema = sql.Identifier(self._schema_name)
         self._read_only = read_only
         self._writer: Db | None = None
         self._reader: Db | None = None
         self._reader_lock = threading.Lock()
         try:
+            psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError:  # Its text quotes the URL, and the password in it.
+            raise UserError("--url is not a URL of PostgreSQL; write postgresql://USER@HOST:PORT/DATABASE") from None
+        try:
             self._connected()
+        except psycopg.OperationalError as error:  # Also "starting up", which looks like the rest.
+            why = str(error).strip()
+            raise Unavailable(f"no PostgreSQL for target {name}: {why}; is it up, and --url right?") from None
         except psycopg.Error as error:
             raise UserError(f"no target in PostgreSQL: {str(error).strip()}; check --url") from None
 
@@ -75,25 +107,32 @@ class PostgresTarget:
                 if aside:
                     with db.cursor() as cursor:
                         cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
+                crashpoint("store-rows-written")
                 self._store(db, after)
+                crashpoint("store-position-written")
+            crashpoint("store-committed")
         except _FOR_GOOD as error:
             self._find_poison(db, change)
             raise error
         return after
 
     def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None if there is none."""
         row = next(self._read("SELECT value FROM {schema}.data WHERE key = %s", (key,)), None)
         return None if row is None else bytes(row[0])
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key with its value, in no particular order."""
         for key, value in self._read("SELECT key, value FROM {schema}.data"):
             yield bytes(key), bytes(value)
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        """Every quarantined delivery: its index and its payload."""
         for index, payload in self._read("SELECT log_index, payload FROM {schema}.quarantine ORDER BY 1"):
             yield index, bytes(payload)
 
     def close(self) -> None:
+        """Close it; call nothing after it."""
         for connection in (self._writer, self._reader):
             if connection is not None:
                 connection.close()
@@ -105,13 +144,52 @@ class PostgresTarget:
 
     def _connected(self) -> Db:
         if self._writer is None or self._writer.closed:
-            self._writer = psycopg.connect(self._url, autocommit=True)
-            self._writer.execute("SET synchronous_commit = on")
-            if not self._read_only:
-                for statement in _SCHEMA.strip().split(";\n"):
-                    self._writer.execute(self._sql(statement.rstrip(";")))
-                self._warn(self._writer)
+            db = psycopg.connect(self._url, autocommit=True)
+            try:
+                self._prepare(db)
+            except BaseException:
+                db.close()
+                raise
+            self._writer = db
         return self._writer
+
+    def _prepare(self, db: Db) -> None:
+        self._refuse_a_name_that_is_cut(db)
+        db.execute(_DURABLE)
+        if not self._read_only:
+            for statement in _SCHEMA.strip().split(";\n"):
+                db.execute(self._sql(statement.rstrip(";")))
+            self._owner(db)
+            db.execute(self._sql(_ADOPT), (self._name,))
+            self._warn(db)
+        owner = self._owner(db)
+        if owner not in ("", self._name):
+            raise UserError(f"schema {self._schema_name} belongs to target {owner!r}, not to {self._name!r}")
+
+    def _owner(self, db: Db) -> str:
+        try:
+            row = db.execute(self._sql(_OWNER)).fetchone()
+        except psycopg.errors.UndefinedTable:
+            raise UserError(f"no target {self._name!r} is in this PostgreSQL database; check --id and --url") from None
+        if row is None:
+            return ""
+        owner, chain = row
+        if owner is None or chain is None:
+            raise UserError(
+                f"schema {self._schema_name} was made by an earlier version and lacks the log's chain value; drop it, "
+                "and fill the target again with a backfill"
+            )
+        return str(owner)
+
+    def _refuse_a_name_that_is_cut(self, db: Db) -> None:
+        row = db.execute("SELECT current_setting('max_identifier_length')::int").fetchone()
+        limit = row[0] if row is not None else 63
+        excess = len(self._schema_name.encode()) - limit
+        if excess > 0:
+            raise UserError(
+                f"PostgreSQL would cut the schema name of target {self._name!r} after {limit} bytes, "
+                f"and targets could then share one; use a name that is {excess} bytes shorter"
+            )
 
     @staticmethod
     def _warn(db: Db) -> None:
@@ -124,13 +202,12 @@ class PostgresTarget:
         row = db.execute(self._sql(_POSITION + suffix)).fetchone()
         if row is None:
             raise TargetError(f"the position of target {self._name} is gone from PostgreSQL; restore its schema")
-        return Position(row[0], Session(row[1], row[2]), digests.from_bytes(bytes(row[3])), row[4])
+        index, epoch, term, digest, log_id, chain = row
+        return Position(index, Session(epoch, term), digests.from_bytes(bytes(digest)), log_id, bytes(chain))
 
     def _store(self, db: Db, position: Position) -> None:
-        db.execute(
-            self._sql("UPDATE {schema}.position SET (log_index, epoch, term, digest, log_id) = (%s, %s, %s, %s, %s)"),
-            (position.index, *position.session, digests.to_bytes(position.digest), position.log_id),
-        )
+        index, session, digest, log_id, chain = position
+        db.execute(self._sql(_STORE), (index, *session, digests.to_bytes(digest), log_id, chain))
 
     def _write(self, db: Db, is_put: bool, rows: list[Row]) -> None:
         with db.cursor() as cursor:

@@ -9,7 +9,14 @@ from logplayer.target.protocol import Change
 
 
 class MemoryTarget:
-    """See :class:`logplayer.target.protocol.Store`. Atomic, because nothing here can fail after the check."""
+    """Rows in memory, for tests of your own. Atomic, because nothing here can fail after the check.
+
+    Args:
+        inline: Apply on the event loop instead of in a thread: quicker, for a store that never blocks.
+
+    Example:
+        >>> lp.TargetServer({"a": lp.MemoryTarget()})  # doctest: +SKIP
+    """
 
     def __init__(self, inline: bool = False) -> None:
         self.inline = inline  # It never waits, so it can do without a thread: see logplayer.target.host.
@@ -33,12 +40,15 @@ class MemoryTarget:
         return after
 
     def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None if there is none."""
         return self._data.get(key)
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every key with its value, in no particular order."""
         yield from list(self._data.items())
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        """Every quarantined delivery: its index and its payload."""
         yield from list(self._quarantine.items())
 
     def close(self) -> None:
