@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
-import tempfile
+import uuid
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import click
 
 from logplayer.errors import ConfigError
 from logplayer.java import Java, find_java
+from logplayer.private import is_private, private_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,8 @@ SETTINGS = {
     # Only the driver forks after it used gRPC; in the workers the handlers stay as they are.
     "spark.executorEnv.GRPC_ENABLE_FORK_SUPPORT": "1",
     "spark.python.task.killTimeout": "100ms",
+    # A new Python worker on a busy machine may take longer than Spark's 15 s to reach the JVM.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.task.maxFailures": str(RETRIES),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -53,6 +56,19 @@ def make_session(
 
     Starting the JVM forks, and gRPC's fork handlers crash now and then once a channel was used; so they are switched
     off here, in the driver only: the Python workers of Spark open their channels after their fork.
+
+    Args:
+        app: The application's name, as Spark shows it.
+        master: Where Spark runs: ``local[*]``, ``spark://host:7077``, ...
+        settings: More settings of Spark; they win over those that LogPlayer needs.
+        quiet: Do not say which Java is used.
+
+    Raises:
+        UserError: There is no Java that fits.
+
+    Example:
+        >>> spark = lp.make_session("orders", "local[2]")  # doctest: +SKIP
+        >>> spark.read.format("logplayer").option("log", "file:///var/lib/wal").load()  # doctest: +SKIP
     """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -97,37 +113,36 @@ def prepare_java(*, quiet: bool = False) -> Java:
 
 def _wrapped(java: Path) -> Path:
     """A JAVA_HOME whose ``java`` drops the option that this Java does not know."""
-    home = Path(tempfile.gettempdir()) / f"logplayer-java-{os.getuid()}"
-    script = home / "bin" / "java"
     text = _WRAPPER.format(module=_MISSING_MODULE, java=java)
-    if not script.is_file() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = script.with_suffix(f".{os.getpid()}")
+    folder = private_directory(f"java-{_short_hash(text)}", "bin")
+    script = folder / "java"
+    if not is_private(script) or script.read_text() != text:
+        new = folder / f".java.{uuid.uuid4().hex}"
+        new.touch(mode=0o700, exist_ok=False)
         new.write_text(text)
-        new.chmod(0o700)
         new.replace(script)
-    return home
+    return folder.parent
 
 
 def _lean_home(package: Path) -> Path:
     """A SPARK_HOME without the zipped copy of PySpark, so that Python workers import the installed one.
 
-    The zip comes first on the workers' path and holds no compiled modules: each new worker then compiles PySpark anew,
+    The zip comes first on the workers' path and holds no compiled modules: each new worker then compiles PySpark again,
     which was measured to be two thirds of its start. Clusters ship the zip to their machines: so only for local ones.
     """
-    import pyspark
-
-    home = Path(tempfile.gettempdir()) / f"logplayer-spark-{os.getuid()}-{pyspark.__version__}"
-    home.mkdir(mode=0o700, exist_ok=True)
-    if home.stat().st_uid != os.getuid():
-        return package  # Somebody else's directory is no place to start programs from.
+    home = private_directory(f"spark-{_short_hash(str(package))}")
     for name in ("bin", "jars", "sbin"):
         link = home / name
-        if not link.exists():
-            link.unlink(missing_ok=True)
-            with contextlib.suppress(FileExistsError):  # Another process makes the same.
-                link.symlink_to(package / name)
+        if not (link.is_symlink() and link.readlink() == package / name):
+            new = home / f".{name}.{uuid.uuid4().hex}"
+            new.symlink_to(package / name)
+            new.replace(link)
     return home
+
+
+def _short_hash(text: str) -> str:
+    """Tells apart the directories of several installations."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 class _QuietStart:

@@ -11,13 +11,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from logplayer.errors import Trimmed
-from logplayer.log.address import open_log
+from logplayer.log.open import open_log
 from logplayer.log.protocol import Info, Log
-from logplayer.spark import loop
-from logplayer.spark.options import Options, require_log
-from logplayer.spark.plan import plan
-from logplayer.spark.routes import Routes, load_routes
-from logplayer.spark.source import LogPartition, open_archive_of, read_partition
+from logplayer.spark import event_loop
+from logplayer.spark.jobs.routes import Routes, load_routes
+from logplayer.spark.source.options import SparkOptions, require_log
+from logplayer.spark.source.plan import plan
+from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
 
 LOOK_SECONDS = 0.005
 
@@ -25,10 +25,10 @@ LOOK_SECONDS = 0.005
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset ``{"log_index": n}`` means that everything up to and including n was read."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SparkOptions) -> None:
         self.options = options
         self._log: Log | None = None
-        self._cap: int | None = None  # availableNow: entries behind this one are for the next run.
+        self._cap: int | None = None  # availableNow: entries after this one are for the next run.
         self._routes = (0, Routes())  # (the newest control record that is in, decisions)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,16 +84,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._log is not None:
-            loop.run(self._log.close())
+            event_loop.run(self._log.close())
             self._log = None
 
     def _opened(self) -> Log:
         if self._log is None:
-            self._log = loop.run(open_log(require_log(self.options), readonly=True))
+            self._log = event_loop.run(open_log(*require_log(self.options), readonly=True))
         return self._log
 
     def _info(self) -> Info:
-        return loop.run(self._opened().info())
+        return event_loop.run(self._opened().info())
 
     def _wait_for_news(self, at: int) -> int:
         deadline = time.monotonic() + self.options.poll_ms / 1000
@@ -107,5 +107,5 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _decisions(self, info: Info) -> Routes:
         if self._routes[0] != info.control or not info.control:
-            self._routes = (info.control, loop.run(load_routes(self._opened(), self.options.first_map)))
+            self._routes = (info.control, event_loop.run(load_routes(self._opened(), self.options.first_map)))
         return self._routes[1]

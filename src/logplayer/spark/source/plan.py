@@ -8,8 +8,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from logplayer.errors import Trimmed
+from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Info, Record
-from logplayer.spark import archive, batches, loop
+from logplayer.spark import event_loop
+from logplayer.spark.jobs import archive
+from logplayer.spark.source import batches
 
 
 class Piece(NamedTuple):
@@ -19,18 +22,18 @@ class Piece(NamedTuple):
     last: int
     path: str = ""
 
-    def records(self, log: str) -> Iterator[list[Record]]:
+    def records(self, log: LogPlace) -> Iterator[list[Record]]:
         """The piece's records in batches."""
         if not self.path:
-            yield from loop.read_range(log, self.first, self.last)
+            yield from event_loop.read_range(log, self.first, self.last)
             return
         for batch in archive.read_file(self.path, self.first, self.last):
             yield batches.records_of(batch)
 
-    def raw(self, log: str) -> Iterator[pa.RecordBatch]:
+    def raw(self, log: LogPlace) -> Iterator[pa.RecordBatch]:
         """The piece as raw Arrow batches; from the archive they come as they are."""
         if not self.path:
-            for records in loop.read_range(log, self.first, self.last):
+            for records in event_loop.read_range(log, self.first, self.last):
                 yield batches.raw_batch(records)
             return
         for batch in archive.read_file(self.path, self.first, self.last):

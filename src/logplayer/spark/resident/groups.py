@@ -1,4 +1,4 @@
-"""Who plays to which target: groups of targets, and the player of one group as it runs in a Spark task."""
+"""Which player plays to which target: groups of targets, and the player of one group as it runs in a Spark task."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ import os
 import socket
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from logplayer.core.entry import ExplicitMap, ShardMap
-from logplayer.core.limits import Limits
+from logplayer.admin.http_client import ask
+from logplayer.config import Config
 from logplayer.errors import LogPlayerError
-from logplayer.log.address import open_log
-from logplayer.player.config import PlayerConfig
+from logplayer.log.open import LogPlace, open_log
+from logplayer.player.ended import Ended
 from logplayer.player.shell import Shell
-from logplayer.player.status_server import ask
-from logplayer.wire.security import NONE, Security
+from logplayer.spark.resident.driver_port import task_side
+from logplayer.wire.security import Security
 
 BEAT_SECONDS = 0.25
-APPLICATION = "application "  # In a player's name, before its application's number.
 TARGETS_PER_GROUP = 10  # One process feeds so many with ease; every group reads the whole log.
 
 
 @dataclass(frozen=True)
-class Plan:
+class GroupPlan:
     """The groups: each known target has one, and a target that joins later gets one by its name."""
 
     groups: int
@@ -37,20 +36,20 @@ class Plan:
         return self.seats.get(target, crc32(target.encode()) % self.groups)
 
     def uneven(self, targets: Collection[str]) -> bool:
-        """Whether some group would have two targets more than another, which dealing out anew would cure."""
+        """Whether some group would have two targets more than another, which dealing out again would cure."""
         counts = [0] * self.groups
         for target in targets:
             counts[self.group_of(target)] += 1
         return max(counts) - min(counts) > 1
 
 
-def deal(targets: Collection[str], groups: int) -> Plan:
+def deal(targets: Collection[str], groups: int) -> GroupPlan:
     """Targets dealt out evenly, in the order of their names."""
-    return Plan(groups, {target: nth % groups for nth, target in enumerate(sorted(targets))})
+    return GroupPlan(groups, {target: nth % groups for nth, target in enumerate(sorted(targets))})
 
 
 def count_groups(targets: int, slots: int, wanted: int = 0) -> int:
-    """How many groups: as told, or as many as the targets are worth and the slots allow."""
+    """How many groups: as configured, or as many as the targets are worth and the slots allow."""
     return wanted or max(1, min(slots, -(-targets // TARGETS_PER_GROUP)))
 
 
@@ -59,43 +58,33 @@ class GroupTask:
     """All that a task needs to play one group; it travels to the executor."""
 
     number: int
-    plan: Plan
-    log: str
-    targets: Mapping[str, str]
+    plan: GroupPlan
+    config: Config
+    log: LogPlace  # Where this task finds the log: the driver may serve it.
     driver: str  # Where the driver hears heartbeats.
     token: str
-    job: str  # A task of another job than the driver's newest is told to stop.
-    name: str = "spark"
-    map: ShardMap = field(default_factory=ExplicitMap)
-    limits: Limits = field(default_factory=Limits)
-    security: Security = NONE
-    trims: bool = False
-    tick_ms: int = 50
-    drain_ms_max: int = 10_000
+    job: str  # A task of another job than the driver's newest is stopped.
     application: int = 0  # The index of the application's own record: a later one wins.
     alone_seconds: float = 15.0  # A player that cannot reach its driver for so long drains: nobody wants it any more.
 
     @property
     def group(self) -> str:
-        return f"{self.name}/{self.number}"
+        return f"{self.config.group}/{self.number}"
 
     @property
     def heartbeat_security(self) -> Security:
-        # A random token of this run; the content is status only.
-        return Security(token=self.token, insecure=True)
+        return task_side(self.config.security, self.driver, self.token)
 
-    def config(self) -> PlayerConfig:
-        return PlayerConfig(
-            targets=self.targets,
-            map=self.map,
+    def player_config(self) -> Config:
+        """The configuration of this group's player, made in the process that plays it."""
+        return replace(
+            self.config,
             group=self.group,
-            owns=lambda target: self.plan.group_of(target) == self.number,
-            player=f"{worker_name()} {APPLICATION}{self.application}" if self.application else worker_name(),
-            limits=self.limits,
-            security=self.security,
-            trims=self.trims and self.plan.groups == 1,
-            tick_ms=self.tick_ms,
-            drain_ms_max=self.drain_ms_max,
+            owns=None if self.plan.groups == 1 else lambda target: self.plan.group_of(target) == self.number,
+            player=worker_name(),
+            application=self.application,
+            trims=self.config.trims and self.plan.groups == 1,
+            take_over=True,  # Whether a player may be replaced was decided when the application registered.
         )
 
 
@@ -112,21 +101,21 @@ class GroupPlayer:
         self.shell: Shell | None = None
         self._heard = time.monotonic()
 
-    async def run(self) -> str:
-        """Play until the driver says stop, or cannot be reached, or a newer player has taken over; says which."""
-        log = await open_log(self.task.log)
+    async def run(self) -> Ended:
+        """Play until the driver says stop, or cannot be reached, or a newer player has taken over; returns which."""
+        log = await open_log(*self.task.log)
         try:
-            self.shell = Shell(log, self.task.config())
+            self.shell = Shell(log, self.task.player_config())
             playing = asyncio.ensure_future(self.shell.run())
             try:
                 while not playing.done():
                     await self._beat()
                     await asyncio.wait({playing}, timeout=BEAT_SECONDS)
-                how = await playing
+                ended = await playing
             finally:
                 playing.cancel()
-            await self._tell_end(how)
-            return how
+            await self._tell_end(ended)
+            return ended
         finally:
             await log.close()
 
@@ -137,11 +126,11 @@ class GroupPlayer:
         if self.shell is not None:
             self.shell.request_stop()
 
-    async def _tell_end(self, how: str) -> None:
+    async def _tell_end(self, ended: Ended) -> None:
         """The driver must hear it: a group that has ended is played by nobody while the others go on."""
         for _ in range(10):
             with contextlib.suppress(LogPlayerError):
-                await self._tell({"ended": how})
+                await self._tell({"ended": ended.as_json()})
                 return
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -162,6 +151,6 @@ class GroupPlayer:
 
     async def _tell(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.task
-        question = {"do": "beat", "job": task.job, "group": task.number, "worker": worker_name(), **facts}
-        answer: Mapping[str, Any] = await ask(task.driver, question, task.heartbeat_security)
+        beat = {"job": task.job, "group": task.number, "worker": worker_name(), **facts}
+        answer: Mapping[str, Any] = await ask(task.driver, "/beat", beat, task.heartbeat_security)
         return answer

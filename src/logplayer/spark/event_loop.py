@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from logplayer.log.address import open_log
+from logplayer.log.open import LogPlace, open_log
 from logplayer.log.protocol import Log, Record
 
 T = TypeVar("T")
@@ -85,16 +85,16 @@ def iterate(make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
 
 
 @contextmanager
-def opened(address: str, *, readonly: bool = True) -> Iterator[Log]:
-    """The log at ``address``, on the background loop."""
-    log = run(open_log(address, readonly=readonly))
+def opened(place: LogPlace, *, readonly: bool = True) -> Iterator[Log]:
+    """The log at ``place``, on the background loop."""
+    log = run(open_log(*place, readonly=readonly))
     try:
         yield log
     finally:
         run(log.close())
 
 
-def read_range(address: str, first: int, last: int) -> Iterator[list[Record]]:
+def read_range(place: LogPlace, first: int, last: int) -> Iterator[list[Record]]:
     """The records of ``[first, last]`` in batches."""
-    with opened(address) as log:
+    with opened(place) as log:
         yield from iterate(lambda: log.read(first, last))

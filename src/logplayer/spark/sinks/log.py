@@ -17,11 +17,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, StructType
 
 from logplayer.errors import ConfigError, UserError
+from logplayer.log.open import LogPlace
 from logplayer.log.protocol import ENTRY_BYTES_MAX, NewEntry
-from logplayer.spark import loop
-from logplayer.spark.columns import column
-from logplayer.spark.options import Options, require_log
-from logplayer.spark.staging import Intent, Staged, Staging
+from logplayer.spark import event_loop
+from logplayer.spark.arrow import column
+from logplayer.spark.sinks.staging import Intent, Staged, Staging
+from logplayer.spark.source.options import SparkOptions, require_log
 from logplayer.wire.entries import encode_mutation
 
 GROUP_COUNT = 500
@@ -32,7 +33,7 @@ PAYLOADS = pa.schema([("payload", pa.binary())])
 class LogStreamWriter(DataSourceStreamArrowWriter):
     """``writeStream.format("logplayer").option("log", ADDRESS)``."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
         require_log(options)
         check_columns(schema)
         self.options = options
@@ -46,7 +47,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         # taken for those of the old one.
         first_state = {"producer": f"{self.options.producer}-{uuid.uuid4().hex[:12]}", "sequence": 0}
         intent = self.staging.intend(batchId, messages, first_state)
-        append_intent(self.options.log, self.staging, intent)
+        append_intent(require_log(self.options), self.staging, intent)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.staging.discard(messages)
@@ -56,10 +57,10 @@ class LogBatchWriter(DataSourceArrowWriter):
     """``write.format("logplayer").mode("append")``: all rows of a job that succeeds, once.
 
     A job that fails appends nothing, unless the driver dies while it appends: then a part is in, and running the job
-    again appends all of it anew. Use a stream with ``availableNow`` where that matters.
+    again appends all of it once more. Use a stream with ``availableNow`` where that matters.
     """
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise UserError('a log is only appended to: use mode("append")')
         require_log(options)
@@ -75,26 +76,26 @@ class LogBatchWriter(DataSourceArrowWriter):
         staged = sorted((m for m in messages if isinstance(m, Staged)), key=lambda m: m.partition)
         state = {"producer": self.producer, "sequence": 0}
         intent = Intent(0, tuple(m.file for m in staged), sum(m.rows for m in staged), state)
-        append_all(self.options.log, self.staging, intent)
+        append_all(require_log(self.options), self.staging, intent)
         self.staging.discard(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.staging.discard(messages)
 
 
-def append_intent(log: str, staging: Staging, intent: Intent) -> None:
+def append_intent(log: LogPlace, staging: Staging, intent: Intent) -> None:
     """Carry the intent out; doing so again changes nothing, whether the last time got through or not."""
     append_all(log, staging, intent)
     staging.finish(intent, {**intent.state, "sequence": intent.state["sequence"] + intent.rows})
 
 
-def append_all(address: str, staging: Staging, intent: Intent) -> None:
+def append_all(place: LogPlace, staging: Staging, intent: Intent) -> None:
     """Append every row; (producer, sequence) follows from the intent alone."""
     if not intent.rows:
         return
-    with loop.opened(address, readonly=False) as log:
+    with event_loop.opened(place, readonly=False) as log:
         for group in _groups(staging, intent):
-            loop.run(log.append(group))
+            event_loop.run(log.append(group))
 
 
 def _groups(staging: Staging, intent: Intent) -> Iterator[list[NewEntry]]:
@@ -127,7 +128,7 @@ def check_columns(schema: StructType) -> None:
     if "mutations" in names and isinstance(schema["mutations"].dataType, ArrayType):
         return
     raise ConfigError(
-        f"rows with the columns {', '.join(schema.fieldNames())} are no transactions: give payload, or key and value "
+        f"rows with the columns {', '.join(schema.fieldNames())} are not transactions: give payload, or key and value "
         "(and op, target), or mutations (an array of such structs)"
     )
 
@@ -154,7 +155,7 @@ def _mutation(change: dict[str, Any]) -> bytes:
     key, value = _bytes(change.get("key")), change.get("value")
     op = change.get("op") or ("delete" if value is None else "put")
     if key is None or op not in ("put", "delete"):
-        raise UserError(f"a row with key {change.get('key')!r} and op {op!r} is no mutation; op is put or delete")
+        raise UserError(f"a row with key {change.get('key')!r} and op {op!r} is not a mutation; op is put or delete")
     return encode_mutation(key, None if op == "delete" else _bytes(value) or b"", change.get("target") or "").encoded
 
 

@@ -19,15 +19,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from logplayer.core.entry import ExplicitMap, Message, Takeover
+from logplayer.core.entry import Message, Takeover
 from logplayer.errors import ConfigError, UserError
-from logplayer.player import control as chain
-from logplayer.spark import loop
-from logplayer.spark.columns import column
-from logplayer.spark.deliver import Destination, batched, play
-from logplayer.spark.log_sink import check_columns, encode_row, partition_id
-from logplayer.spark.options import Options
-from logplayer.spark.staging import Intent, Staging
+from logplayer.log import control_chain as chain
+from logplayer.spark import event_loop
+from logplayer.spark.arrow import column
+from logplayer.spark.sinks.deliver import Destination, play
+from logplayer.spark.sinks.log import check_columns, encode_row, partition_id
+from logplayer.spark.sinks.staging import Intent, Staging
+from logplayer.spark.source.options import SparkOptions, require_log
 
 ROWS = pa.schema([("target", pa.string()), ("log_index", pa.int64()), ("payload", pa.binary())])
 SESSIONS_MAX = 16
@@ -36,7 +36,7 @@ SESSIONS_MAX = 16
 class TargetWriter(DataSourceStreamArrowWriter):
     """``writeStream.format("logplayer").option("to", "targets").option("addresses", "a=grpc://...")``."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
         if not options.addresses:
             raise ConfigError('delivering needs option("addresses", "NAME=grpc://HOST:PORT,...")')
         if not {"target", "log_index"} <= set(schema.fieldNames()):
@@ -53,7 +53,7 @@ class TargetWriter(DataSourceStreamArrowWriter):
         entries, highest = _entries(self.staging, intent, [name for name, _ in self.options.addresses])
         with ThreadPoolExecutor(SESSIONS_MAX) as threads:
             work = [
-                threads.submit(_deliver, name, address, intent.state, entries.get(name, []), highest)
+                threads.submit(_deliver, self._where(name, address, intent), entries.get(name, []), highest)
                 for name, address in self.options.addresses
             ]
             for done in work:
@@ -63,15 +63,18 @@ class TargetWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.staging.discard(messages)
 
+    def _where(self, name: str, address: str, intent: Intent) -> Destination:
+        return Destination(name, address, intent.state["log_id"], intent.state["epoch"], self.options.security)
+
     def _first_state(self, messages: list[Any], batch: int) -> dict[str, Any]:
         if self.staging.started():
             return {}
         if not self.options.log:
             return {"log_id": f"spark-{uuid.uuid4().hex[:12]}", "epoch": 1, "high": 0}
-        with loop.opened(self.options.log, readonly=False) as log:
-            log_id = loop.run(log.info()).log_id
+        with event_loop.opened(require_log(self.options), readonly=False) as log:
+            log_id = event_loop.run(log.info()).log_id
             record = Takeover(self.options.producer, f"spark-{uuid.uuid4().hex[:12]}")
-            epoch, _ = loop.run(chain.append(log, record, self.options.first_map or ExplicitMap()))
+            epoch, _ = event_loop.run(chain.append(log, record, self.options.first_map))
         return {"log_id": log_id, "epoch": epoch, "high": 0}
 
 
@@ -111,9 +114,6 @@ def _entries(staging: Staging, intent: Intent, known: list[str]) -> tuple[dict[s
     return entries, rows[-1][1] if rows else high
 
 
-def _deliver(name: str, address: str, state: dict[str, Any], entries: list[Message], highest: int) -> None:
+def _deliver(where: Destination, entries: list[Message], highest: int) -> None:
     if highest:
-        play(
-            Destination(name, address, state["log_id"], state["epoch"]),
-            lambda index: batched(index, highest, entries),
-        )
+        play(where, lambda index: entries, highest)

@@ -1,8 +1,8 @@
 """Delivery as a stream: ``readStream.format("logplayer").option("mode", "play")``.
 
-A micro-batch is a lease: for its length one task per group keeps the group's player, and the rows are receipts, that is
-where each target stood. The player runs on the background loop of the Python worker, which outlives the task, so the
-next lease finds it running and delivery does not pause in between. Which task gets which group is told by a coordinator
+A micro-batch is a lease: for its length one task per group keeps the group's player, and the rows are receipts:
+the index that each target has. The player runs on the background loop of the Python worker, and outlives the task: the
+next lease finds it running and delivery does not pause in between. A coordinator decides which task gets which group,
 in the query's own process: a worker that already plays a group keeps it.
 
 A player whose lease is not renewed drains and ends, and so does one whose coordinator is gone, as the query is then.
@@ -24,16 +24,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from logplayer.core.entry import ExplicitMap
-from logplayer.errors import ConfigError, LogPlayerError, UserError
-from logplayer.log.address import open_log, parse
-from logplayer.player import control as chain
-from logplayer.player.status_server import StatusServer, ask
-from logplayer.spark import loop
-from logplayer.spark.columns import columns
-from logplayer.spark.groups import GroupPlayer, GroupTask, Plan, deal, worker_name
-from logplayer.spark.options import Options, require_log
-from logplayer.wire.security import Security
+from logplayer.admin.http_client import ask
+from logplayer.config import Config
+from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
+from logplayer.log import control_chain as chain
+from logplayer.log.open import open_log, parse
+from logplayer.player.ended import Ended
+from logplayer.spark import event_loop
+from logplayer.spark.arrow import columns
+from logplayer.spark.resident.driver_port import listen
+from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask, deal, worker_name
+from logplayer.spark.resident.heartbeat import whole_number
+from logplayer.spark.source.options import SparkOptions, require_log
+from logplayer.wire.security import NONE, Security
 
 RECEIPTS = (
     "group STRING, target STRING, state STRING, log_index LONG, lag_entries LONG, lag_seconds DOUBLE, "
@@ -70,9 +73,9 @@ class LeasePartition(InputPartition):
 class LeaseReader(DataSourceStreamReader):
     """Offsets count leases: there is always a next one."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SparkOptions) -> None:
         self.options = options
-        if parse(require_log(options)).scheme == "file":
+        if parse(require_log(options).address).scheme == "file":
             raise ConfigError("mode=play appends to the log from many tasks: serve it with `logplayer log serve` first")
         self._coordinator: Coordinator | None = None
 
@@ -87,20 +90,24 @@ class LeaseReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if self._coordinator is None:
-            self._coordinator = Coordinator()
+            self._coordinator = Coordinator(self.options.security, self.options.driver_host)
         plan, targets = self._plan()
         coordinator = self._coordinator
         lease = coordinator.begin(plan, self.options.lease_seconds)
         task = GroupTask(
             number=0,
             plan=plan,
-            log=self.options.log,
-            targets=targets,
+            config=Config(
+                self.options.log,
+                targets,
+                self.options.first_map,
+                group=self.options.producer if self.options.producer != "spark" else "lease",
+                security=self.options.security,
+            ),
+            log=require_log(self.options),
             driver=coordinator.address,
             token=coordinator.token,
             job=coordinator.job,
-            name=self.options.producer if self.options.producer != "spark" else "lease",
-            map=self.options.first_map or ExplicitMap(),
             alone_seconds=ALONE_SECONDS,
         )
         seats = range(plan.groups)
@@ -114,9 +121,9 @@ class LeaseReader(DataSourceStreamReader):
         if self._coordinator is not None:
             self._coordinator.stop()
 
-    def _plan(self) -> tuple[Plan, dict[str, str]]:
-        async def ask_log() -> tuple[Plan, dict[str, str]]:
-            log = await open_log(self.options.log, readonly=True)
+    def _plan(self) -> tuple[GroupPlan, dict[str, str]]:
+        async def ask_log() -> tuple[GroupPlan, dict[str, str]]:
+            log = await open_log(*require_log(self.options), readonly=True)
             try:
                 head = await chain.load(log)
             finally:
@@ -124,22 +131,21 @@ class LeaseReader(DataSourceStreamReader):
             targets = dict(self.options.addresses)
             members = set(targets)
             if head.state is not None:
-                members = set(head.control(self.options.first_map or ExplicitMap()).members)
+                members = set(head.control(self.options.first_map).members)
             if not members:
-                raise UserError('nobody to play to: set option("addresses", "NAME=grpc://HOST:PORT,...")')
+                raise UserError('there are no targets: set option("addresses", "NAME=grpc://HOST:PORT,...")')
             return deal(members, min(self.options.groups, len(members))), targets
 
-        return loop.run(ask_log())
+        return event_loop.run(ask_log())
 
 
 class Coordinator:
     """In the query's process: gives each task of a lease a group, and hears the players' heartbeats."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Security = NONE, host: str = "127.0.0.1") -> None:
         self.token = secrets.token_hex(16)
         self.job = uuid.uuid4().hex
-        self._server = StatusServer(self._answer, Security(token=self.token, insecure=True))
-        self.address = loop.run(self._server.start("127.0.0.1:0"))
+        self._server, self.address = event_loop.run(listen(self._answer, host, security, self.token))
         self._lock = threading.Lock()
         self._lease = 0
         self._groups = 0
@@ -148,7 +154,7 @@ class Coordinator:
         self._began = self._ends = 0.0
         self._stopped = False
 
-    def begin(self, plan: Plan, seconds: float) -> int:
+    def begin(self, plan: GroupPlan, seconds: float) -> int:
         """A new lease; what was given in the last one is free again."""
         with self._lock:
             self._lease += 1
@@ -160,19 +166,20 @@ class Coordinator:
 
     def stop(self) -> None:
         self._stopped = True
-        loop.run(self._server.stop())
+        event_loop.run(self._server.stop())
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         worker = str(question.get("worker", ""))
         if question.get("do") == "beat":
-            self._holders[int(question["group"])] = worker
+            self._holders[whole_number(question, "group")] = worker
             return {"stop": self._stopped or question.get("job") != self.job}
         if question.get("do") != "lease":
             raise UserError(f"unknown question {question.get('do')!r}")
         with self._lock:
-            if int(question["lease"]) != self._lease:
+            if whole_number(question, "lease") != self._lease:
                 raise UserError("that lease is over")
-            group = self._give(int(question["seat"]), worker, question.get("playing"))
+            playing = whole_number(question, "playing") if question.get("playing") is not None else None
+            group = self._give(whole_number(question, "seat"), worker, playing)
             # A task that is tried again gets what is left of the lease: the others wait for it.
             return {"group": group, "left": max(1.0, self._ends - time.monotonic())}
 
@@ -203,15 +210,15 @@ class Hosted:
         self.task = task
         self.player = GroupPlayer(task)
         self.deadline = time.monotonic() + GRACE_SECONDS
-        self.running: Future[str] = loop.submit(self._run())
+        self.running: Future[Ended] = event_loop.submit(self._run())
 
     def end(self) -> None:
         """Drain, and wait for it. What does not end in time is fenced by the next one."""
         self.deadline = 0.0
         with contextlib.suppress(TimeoutError, LogPlayerError):
-            self.running.result(self.task.drain_ms_max / 1000 + 5)
+            self.running.result(self.task.config.drain_ms_max / 1000 + 5)
 
-    async def _run(self) -> str:
+    async def _run(self) -> Ended:
         playing = asyncio.ensure_future(self.player.run())
         while not playing.done():
             await asyncio.wait({playing}, timeout=0.2)
@@ -224,7 +231,7 @@ _hosted: Hosted | None = None
 
 
 def hold_lease(partition: LeasePartition) -> Iterator[pa.RecordBatch]:
-    """In a task: keep the group's player for the length of the lease, and say where its targets stand."""
+    """In a task: keep the group's player for the length of the lease, and return its targets' indexes."""
     group, left = _ask_for_group(partition)
     hosted = _host(replace(partition.task, number=group))
     end = time.monotonic() + left
@@ -260,14 +267,19 @@ def _ask_for_group(partition: LeasePartition) -> tuple[int, float]:
     if _hosted is not None and not _hosted.running.done() and _hosted.task.job == task.job:
         playing = _hosted.task.number
     question = {
-        "do": "lease",
         "lease": partition.lease,
         "seat": task.number,
         "worker": worker_name(),
         "playing": playing,
     }
     while True:
-        answer = loop.run(ask(task.driver, question, task.heartbeat_security))
+        try:
+            answer = event_loop.run(ask(task.driver, "/lease", question, task.heartbeat_security))
+        except Unavailable as error:
+            raise Unavailable(
+                f"this task cannot reach the query's driver at {task.driver} ({error}); on a cluster set option "
+                "driverHost to the host under which executors reach the driver"
+            ) from None
         if answer["group"] is not None:
             return int(answer["group"]), float(answer["left"])
         time.sleep(0.05)

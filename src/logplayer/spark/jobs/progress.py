@@ -6,9 +6,12 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from logplayer.errors import CorruptEntry, Fenced, LogPlayerError, Malformed, Poison, Trimmed, UserError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 LOOK_SECONDS = 0.25
+ATTEMPTS_MAX = 3  # Of what may mend itself, such as a log server that restarts.
+FINAL = (UserError, CorruptEntry, Trimmed, Malformed, Poison, Fenced)
 
 
 def run_tasks(
@@ -23,7 +28,8 @@ def run_tasks(
 ) -> list[R]:
     """``[work(item) for item in items]``, one task for each item; a failed task is tried again by Spark.
 
-    So ``work`` must be idempotent. The results are in the order of the items.
+    So ``work`` must be idempotent. The results are in the order of the items. An error of ours that another try does
+    not change is raised here as it was raised there, and not as Spark's account of a failed stage.
     """
     if not items:
         return []
@@ -37,7 +43,9 @@ def run_tasks(
         watcher.start()
         try:
             context.setJobGroup(group, label, interruptOnCancel=True)
-            results: list[R] = context.parallelize(list(items), len(items)).map(work).collect()
+            results: list[R | LogPlayerError] = (
+                context.parallelize(list(items), len(items)).map(partial(attempt, work)).collect()
+            )
         except BaseException:
             context.cancelJobGroup(group)
             raise
@@ -47,7 +55,34 @@ def run_tasks(
             unset: Any = None
             context.setLocalProperty("spark.jobGroup.id", unset)
         bar.update(len(items) - bar.pos)
-    return results
+    return checked(results)
+
+
+def attempt(work: Callable[[T], R], item: T) -> R | LogPlayerError:
+    """In a task: the result, or the error if Spark need not try again."""
+    try:
+        return work(item)
+    except LogPlayerError as error:
+        if not isinstance(error, FINAL) and _attempts() < ATTEMPTS_MAX:
+            raise
+        return error
+
+
+def checked(results: Sequence[R | LogPlayerError]) -> list[R]:
+    """The results, if none of them is an error."""
+    good: list[R] = []
+    for result in results:
+        if isinstance(result, LogPlayerError):
+            raise result
+        good.append(result)
+    return good
+
+
+def _attempts() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.attemptNumber() + 1 if context else ATTEMPTS_MAX
 
 
 def _watch(context: Any, group: str, bar: Any, done: threading.Event) -> None:

@@ -6,7 +6,7 @@ first=00000000000000010001/entries.parquet    entries N + 1 to 2 N
 
 Ranges are aligned and only whole ones are archived, so a file never changes once it has its name: writing it again,
 by a retried task or a second archiver, puts the same rows in the same place. The rename is the commit point; a crash
-before it leaves a file with a name that nobody reads. Behind the last whole range is the live tail: the log has it.
+before it leaves a file with a name that nobody reads. After the last whole range is the live tail: the log has it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,17 +23,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logplayer.errors import LogFormatError, Trimmed, UserError
-from logplayer.files import sync
+from logplayer.errors import CorruptEntry, LogFormatError, Trimmed, UserError
+from logplayer.fsync import sync
+from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Info, Record
-from logplayer.spark import batches, loop
-from logplayer.spark.columns import column
+from logplayer.spark import event_loop
+from logplayer.spark.arrow import column
+from logplayer.spark.source import batches
 
-FORMAT = 1
+FORMAT = 2  # Since 2 entries have chain values.
 RANGE_ENTRIES = 10_000
 ROW_GROUP_BYTES = 16 << 20
 META = "_logplayer.json"
-SCHEMA = batches.RAW_SCHEMA.append(pa.field("crc", pa.int64()))
+SCHEMA = batches.RAW_SCHEMA.append(pa.field("chain", pa.binary())).append(pa.field("crc", pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -84,19 +87,33 @@ class Archive:
         return todo
 
 
+def local_path(path: str | Path) -> Path:
+    """The directory that ``path`` names, as such or as file:///..."""
+    text = str(path)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
+    plain = re.sub(r"^file:(//)?(?=/)", "", text)
+    if scheme and plain == text:
+        raise UserError(
+            f"{text!r} is not a directory of this machine: write a path, or file:///path, that driver and executors "
+            f"share; {scheme.group(1)}: is not supported"
+        )
+    return Path(plain)
+
+
 def open_archive(path: str | Path, log_id: str = "") -> Archive:
     """The archive at ``path``; with ``log_id`` it must be that log's."""
-    root = Path(str(path).removeprefix("file://"))
+    root = local_path(path)
     try:
         meta = json.loads((root / META).read_text())
         found = Archive(root, meta["log_id"], int(meta["range_entries"]), int(meta["begin"]))
-        newer = int(meta["format"]) > FORMAT
+        version = int(meta["format"])
     except FileNotFoundError:
         raise UserError(f"there is no archive at {root}; `logplayer archive` makes one") from None
     except (ValueError, KeyError, TypeError) as error:
         raise LogFormatError(f"{root / META} cannot be read ({error}); restore it from a backup") from None
-    if newer:
-        raise LogFormatError(f"the archive at {root} has a newer format; upgrade")
+    if version != FORMAT:
+        what = "upgrade" if version > FORMAT else "start a new archive"
+        raise LogFormatError(f"the archive at {root} has format {version}, this version knows {FORMAT}: {what}")
     if log_id and found.log_id != log_id:
         raise UserError(f"the archive at {root} is of log {found.log_id}, not of {log_id}; name the right one")
     return found
@@ -104,19 +121,22 @@ def open_archive(path: str | Path, log_id: str = "") -> Archive:
 
 def make_archive(path: str | Path, info: Info, range_entries: int = RANGE_ENTRIES) -> Archive:
     """The archive at ``path``, made if it is not there. Its ranges are fixed when it is made."""
-    root = Path(str(path).removeprefix("file://"))
+    root = local_path(path)
     if not (root / META).exists():
         root.mkdir(parents=True, exist_ok=True)
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise UserError(f"this user may not write to the archive at {root}; check the directory's owner")
+    if not (root / META).exists():
         meta = {"format": FORMAT, "log_id": info.log_id, "range_entries": range_entries, "begin": info.first}
         new = root / f".{uuid.uuid4().hex}.tmp"
         new.write_text(json.dumps(meta))
-        with contextlib.suppress(FileExistsError):  # A rival was faster; its choice holds.
+        with contextlib.suppress(FileExistsError):  # Another writer was faster; its choice holds.
             os.link(new, root / META)
         new.unlink()
     return open_archive(root, info.log_id)
 
 
-def write_file(log: str, kept: Archive, first: int, last: int) -> int:
+def write_file(log: LogPlace, kept: Archive, first: int, last: int) -> int:
     """Archive one whole range; returns the number of entries. Idempotent: see the module."""
     low, _ = kept.bounds(first)
     path = kept.file(low)
@@ -136,34 +156,47 @@ def write_file(log: str, kept: Archive, first: int, last: int) -> int:
     return count
 
 
-def _groups(log: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
+def _groups(log: LogPlace, first: int, last: int) -> Iterator[pa.RecordBatch]:
     held: list[Record] = []
     size = 0
-    for records in loop.read_range(log, first, last):
+    for records in event_loop.read_range(log, first, last):
         held += records
         size += sum(len(record.payload) for record in records)
         if size >= ROW_GROUP_BYTES:
-            yield _with_crc(held)
+            yield _whole(held)
             held, size = [], 0
     if held:
-        yield _with_crc(held)
+        yield _whole(held)
 
 
-def _with_crc(records: list[Record]) -> pa.RecordBatch:
+def _whole(records: list[Record]) -> pa.RecordBatch:
     raw = batches.raw_batch(records)
+    chain = column([record.chain for record in records], pa.binary())
     crc = column([record.crc for record in records], pa.int64())
-    return pa.RecordBatch.from_arrays([*raw.columns, crc], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*raw.columns, chain, crc], schema=SCHEMA)
 
 
 def read_file(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
     """The rows ``[first, last]`` of one file, in order, with page checksums verified."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(batch_size=4096):
-            indexes = batch.column("log_index")
-            if indexes[0].as_py() >= first and indexes[-1].as_py() <= last:
-                yield batch
-                continue
-            mask = pa.compute.and_(pa.compute.greater_equal(indexes, first), pa.compute.less_equal(indexes, last))
-            wanted = batch.filter(mask)
-            if wanted.num_rows:
-                yield wanted
+    at = first
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(batch_size=4096):
+                indexes = batch.column("log_index")
+                whole = indexes[0].as_py() >= first and indexes[-1].as_py() <= last
+                wanted = batch if whole else _within(batch, first, last)
+                if wanted.num_rows:
+                    yield wanted
+                    at = wanted.column("log_index")[-1].as_py() + 1
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())[:200]
+        raise CorruptEntry(
+            f"entry {at} cannot be read: the archive's file {path} is damaged ({why}); restore it from a backup", at
+        ) from None
+
+
+def _within(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    indexes = batch.column("log_index")
+    return batch.filter(pc.and_(pc.greater_equal(indexes, first), pc.less_equal(indexes, last)))

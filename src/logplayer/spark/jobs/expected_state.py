@@ -1,6 +1,6 @@
 """What a target must hold, computed from the log side by side: the common half of audit and backfill.
 
-Each task takes a piece of the log and writes, for each target, a sorted file of what the piece leaves behind: for every
+Each task takes a piece of the log and writes, for each target, a sorted file of what the piece results in: for every
 key its last value, and which entry wrote it. Digests add up, whatever the order. Merging a target's files by key, the
 newest piece first, then gives the target's content in one pass over sorted files, a few rows of each in memory.
 """
@@ -18,21 +18,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logplayer.core.digest import entry_digest
+from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Kind
-from logplayer.spark.columns import TRUE, column, columns
-from logplayer.spark.plan import Piece
-from logplayer.spark.routes import Changes, Routes, Splitter
+from logplayer.spark.arrow import TRUE, column, columns
+from logplayer.spark.jobs.routes import Routes, Share, Splitter
+from logplayer.spark.source.plan import Piece
 
 SCHEMA = pa.schema([("key", pa.binary()), ("index", pa.int64()), ("value", pa.binary())])
 ROWS_PER_BATCH = 4096
 IN_MEMORY_BYTES_MAX = 256 << 20  # Above it files are merged row by row: slower, in bounded memory.
+REFUSED_MAX = 20  # So many of a piece are named; one is enough to stop a backfill or to fail an audit.
 _MASK = (1 << 128) - 1
 
 
 class Job(NamedTuple):
     """One piece to fold. ``through`` says for each target how far it counts."""
 
-    log: str
+    log: LogPlace
     piece: Piece
     routes: Routes
     through: dict[str, int]
@@ -47,7 +49,8 @@ class Folded(NamedTuple):
     digest: int
     entries: int
     file: str
-    quarantined: tuple[int, ...]
+    quarantined: tuple[int, ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()  # Entries that a target refuses for good, and why; the first ones.
 
 
 class Effect(NamedTuple):
@@ -58,7 +61,7 @@ class Effect(NamedTuple):
     value: bytes | None
 
 
-class _Share:
+class _Taken:
     """What one target gets of a piece: changes in the order of the log, and the sum of digests."""
 
     def __init__(self, through: int, quarantined: Collection[int]) -> None:
@@ -67,19 +70,23 @@ class _Share:
         self.digest = 0
         self.entries = 0
         self.aside: list[int] = []
+        self.refused: list[tuple[int, str]] = []
         self.keys: list[bytes] = []
         self.indexes: list[int] = []
         self.values: list[bytes | None] = []
 
-    def take(self, index: int, payload: bytes, changes: Changes) -> None:
+    def take(self, index: int, share: Share) -> None:
+        """Count the entry. A quarantined one counts as the others do: the target has it, beside its content."""
         if index > self.through:
             return
-        self.digest += entry_digest(index, payload)
+        self.digest += entry_digest(index, share.payload)
         self.entries += 1
         if index in self.quarantined:
             self.aside.append(index)
             return
-        for key, value in changes:
+        if share.refused and len(self.refused) < REFUSED_MAX:
+            self.refused.append((index, share.refused))
+        for key, value in share.changes:
             self.keys.append(key)
             self.indexes.append(index)
             self.values.append(value)
@@ -87,24 +94,25 @@ class _Share:
 
 def fold_piece(job: Job) -> list[Folded]:
     """In a task: fold one piece for all targets. Idempotent: a retry writes the same files."""
-    shares = {name: _Share(through, job.routes.quarantined.get(name, ())) for name, through in job.through.items()}
+    taken = {name: _Taken(through, job.routes.quarantined.get(name, ())) for name, through in job.through.items()}
     split = Splitter(job.routes, job.through).split
     for records in job.piece.records(job.log):
-        for index, kind, _, _, _, payload, _ in records:
+        for index, kind, _, _, _, payload, _, _ in records:
             if kind == Kind.DATA:
-                for target, (part, changes) in split(index, payload).items():
-                    shares[target].take(index, part, changes)
+                for target, share in split(index, payload).items():
+                    taken[target].take(index, share)
     return [
         Folded(
             target,
             job.piece.first,
-            share.digest & _MASK,
-            share.entries,
-            _write(job, target, share) if share.keys else "",
-            tuple(share.aside),
+            mine.digest & _MASK,
+            mine.entries,
+            _write(job, target, mine) if mine.keys else "",
+            tuple(mine.aside),
+            tuple(mine.refused),
         )
-        for target, share in shares.items()
-        if share.entries
+        for target, mine in taken.items()
+        if mine.entries
     ]
 
 
@@ -116,12 +124,12 @@ def file_of(job: Job, target: str) -> Path:
     )
 
 
-def _write(job: Job, target: str, share: _Share) -> str:
+def _write(job: Job, target: str, mine: _Taken) -> str:
     """The last change of each key, sorted by key."""
     path = file_of(job, target)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-    table = pa.table(columns((share.keys, share.indexes, share.values), SCHEMA), schema=SCHEMA)
+    table = pa.table(columns((mine.keys, mine.indexes, mine.values), SCHEMA), schema=SCHEMA)
     table = _newest_first(table.append_column("order", column(range(table.num_rows, 0, -1), pa.int64())))
     with open(new, "wb") as file, pa.ipc.new_stream(file, SCHEMA) as out:
         out.write_table(table.select(SCHEMA.names), max_chunksize=ROWS_PER_BATCH)

@@ -26,10 +26,12 @@ from pyspark.sql.types import StructType
 
 from logplayer.errors import ConfigError
 from logplayer.log.protocol import Info, Log
-from logplayer.spark import archive, batches, loop
-from logplayer.spark.options import Options, parse_options, require_log
-from logplayer.spark.plan import Piece, plan
-from logplayer.spark.routes import Routes, load_routes
+from logplayer.spark import event_loop
+from logplayer.spark.jobs import archive
+from logplayer.spark.jobs.routes import Routes, load_routes
+from logplayer.spark.source import batches
+from logplayer.spark.source.options import SparkOptions, parse_options, require_log
+from logplayer.spark.source.plan import Piece, plan
 
 
 class LogPlayerSource(DataSource):
@@ -45,10 +47,11 @@ class LogPlayerSource(DataSource):
 
     def schema(self) -> str:
         if self._options.mode == "play":
-            from logplayer.spark.lease import RECEIPTS
+            from logplayer.spark.resident.lease import RECEIPTS
 
             return RECEIPTS
-        return batches.RAW if self._options.raw else batches.ROWS
+        columns = batches.RAW if self._options.raw else batches.ROWS
+        return f"{columns}, {batches.HEADERS}" if self._options.headers else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._options.mode == "play":
@@ -57,24 +60,24 @@ class LogPlayerSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if self._options.mode == "play":
-            from logplayer.spark.lease import LeaseReader
+            from logplayer.spark.resident.lease import LeaseReader
 
             return LeaseReader(self._options)
-        from logplayer.spark.stream_source import LogStreamReader
+        from logplayer.spark.source.stream import LogStreamReader
 
         return LogStreamReader(self._options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from logplayer.spark.log_sink import LogBatchWriter
+        from logplayer.spark.sinks.log import LogBatchWriter
 
         return LogBatchWriter(self._options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if self._options.to == "targets":
-            from logplayer.spark.target_sink import TargetWriter
+            from logplayer.spark.sinks.targets import TargetWriter
 
             return TargetWriter(self._options, schema)
-        from logplayer.spark.log_sink import LogStreamWriter
+        from logplayer.spark.sinks.log import LogStreamWriter
 
         return LogStreamWriter(self._options, schema)
 
@@ -89,39 +92,40 @@ class LogPartition(InputPartition):
         self.targets = targets
 
 
-def read_partition(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(options: SparkOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of one partition."""
     if not isinstance(partition, LogPartition):
-        return  # Spark stands one empty partition in for none.
+        return  # Spark uses one empty partition in place of none.
     log = require_log(options)
     if options.raw:
-        yield from partition.piece.raw(log)
+        for raw in partition.piece.raw(log):
+            yield batches.with_headers(raw) if options.headers else raw
         return
     for records in partition.piece.records(log):
-        batch = batches.row_batch(records, partition.routes, partition.targets)
+        batch = batches.row_batch(records, partition.routes, partition.targets, options.headers)
         if batch.num_rows:
             yield batch
 
 
-def open_archive_of(options: Options, log_id: str) -> archive.Archive | None:
+def open_archive_of(options: SparkOptions, log_id: str) -> archive.Archive | None:
     """The archive that the options name, if it is this log's."""
     return archive.open_archive(options.archive, log_id) if options.archive else None
 
 
-def where(options: Options) -> tuple[Info, Routes]:
-    """Where the log stands and what it has decided."""
+def where(options: SparkOptions) -> tuple[Info, Routes]:
+    """The log's indexes and what it has decided."""
 
     async def ask(log: Log) -> tuple[Info, Routes]:
         # In this order: maps are kept by position, so one that is newer than the info does no harm, and none is missed.
         info = await log.info()
         return info, await load_routes(log, options.first_map)
 
-    with loop.opened(require_log(options)) as log:
-        return loop.run(ask(log))
+    with event_loop.opened(require_log(options)) as log:
+        return event_loop.run(ask(log))
 
 
 class _Push:
-    """Stands in for a ``pushFilters`` method.
+    """Takes the place of a ``pushFilters`` method.
 
     Spark refuses a reader that overrides the method in a session whose configuration has pushdown switched off. This
     reader works in such a session too: Spark then filters by itself. So it must look as if nothing was overridden.
@@ -182,7 +186,7 @@ class Bounds:
 class LogReader(DataSourceReader):
     """The log as a table: what is in it when the query is planned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SparkOptions) -> None:
         self.options = options
         self.bounds = Bounds(options.targets)
         self.pushFilters = _Push(self.bounds)  # type: ignore[method-assign]

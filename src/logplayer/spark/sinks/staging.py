@@ -39,7 +39,7 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Intent:
-    """What one micro-batch does. ``state`` is the sink's own, as it stands before the batch."""
+    """What one micro-batch does. ``state`` is the sink's own, as it is before the batch."""
 
     batch: int
     files: tuple[str, ...]

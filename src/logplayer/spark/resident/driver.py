@@ -1,0 +1,360 @@
+"""Resident players: one endless Spark task for each group of targets, with the asyncio player inside.
+
+The driver is a shell around :mod:`logplayer.spark.resident.machine`, which decides everything. Its inbox is the
+process's background event loop: heartbeats arrive there, and other threads (signals, the thread that waits for Spark)
+put their events there, so the machine is stepped by one thread only. It holds no state that matters: a task that Spark
+starts again takes over by a new epoch, and goes on where the targets are. Besides, the driver
+
+- serves a ``file://`` log to the tasks, because a file has one writer;
+- refuses more groups than there are slots, because the rest would wait for ever in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from logplayer.admin.app import Action, Face, Facts
+from logplayer.admin.audit_report import AuditReport
+from logplayer.admin.decisions import Decisions
+from logplayer.admin.exposition import Samples, add_player
+from logplayer.admin.http_server import HttpServer
+from logplayer.config import Config
+from logplayer.errors import ConfigError, LogPlayerError, LogUnavailable, Unavailable, UserError
+from logplayer.log import control_chain as chain
+from logplayer.log.open import LogPlace, open_log, parse
+from logplayer.log.protocol import Log
+from logplayer.log.server import LogServer
+from logplayer.player.ended import STOPPED, Ended
+from logplayer.player.start import OPEN_SECONDS, RETRY_SECONDS, Waiting, worth_waiting
+from logplayer.spark import event_loop
+from logplayer.spark.resident import events, machine
+from logplayer.spark.resident.applications import register
+from logplayer.spark.resident.driver_port import listen
+from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask, count_groups, deal
+from logplayer.spark.resident.heartbeat import read_beat
+from logplayer.spark.resident.machine import Machine
+from logplayer.spark.resident.overview import Overview
+from logplayer.spark.resident.trimmer import Trimmer
+from logplayer.spark.session import slots
+from logplayer.wire.security import Security
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TICK_SECONDS = 0.1
+
+
+class Resident:
+    """The driver of the resident players: ``start``, then ``wait`` or ``stop``."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self.spark = spark
+        self.config = replace(config, group=config.group or "spark", operator_token="")  # Tasks serve no HTTP.
+        self.overview = Overview()
+        self.audit: AuditReport | None = None
+        self.machine: Machine | None = None  # Stepped on the background loop only.
+        self.log_address = config.log
+        self._log_security = config.security
+        self.waiting = Waiting("spark", self.config.group, config.log)
+        self._log: Log
+        self._server: LogServer | None = None
+        self._beats: HttpServer
+        self._token = secrets.token_hex(16)
+        self._run = uuid.uuid4().hex[:8]
+        self._driver = ""
+        self._trimmer: Trimmer
+        self._stop_wanted = threading.Event()  # Before there is a machine to tell.
+        self._over = threading.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- The life of an application ---
+
+    def start(self) -> bool:
+        """Check that all groups fit, and start them. Raises UserError at once if they do not.
+
+        A log that is away is waited for; False if it is stopped meanwhile.
+        """
+        if not self._open_log():
+            return False
+        try:
+            control, members = event_loop.run(self._read_members())
+            plan = self._first_plan(members)
+            self._trimmer = Trimmer(self._log, self.config.map, self.config.trims_unroutable)
+            application = event_loop.run(register(self._log, self.config))
+            conf = self.spark.sparkContext.getConf()
+            host = conf.get("spark.driver.host") or "127.0.0.1"
+            bind = conf.get("spark.driver.bindAddress") or host
+            self._beats, self._driver = event_loop.run(
+                listen(self._heard, host, self.config.security, self._token, bind)
+            )
+        except BaseException:
+            self._close()
+            raise
+        settings = machine.Settings(
+            application,
+            self.config.spark.groups,
+            self.config.trims,
+            self.config.drain_ms_max,
+            self._fixed_slots(),
+        )
+        self.machine = Machine(settings, plan, members, control)
+        event_loop.run(self._begin(self.machine))
+        return True
+
+    def stop(self) -> Ended:
+        """Drain all groups and end; what does not end in time is cancelled."""
+        self.request_stop()
+        self._over.wait()
+        self._close()
+        assert self.machine is not None
+        return self.machine.ended or STOPPED
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        return self._over.wait(seconds)
+
+    def request_stop(self) -> None:
+        """For signal handlers: the next heartbeats carry it to the groups."""
+        self._stop_wanted.set()
+        if self.machine is not None:
+            self._post(events.StopAsked())
+
+    @property
+    def plan(self) -> GroupPlan:
+        assert self.machine is not None
+        return self.machine.plan
+
+    @property
+    def job(self) -> str:
+        """The newest job's group in Spark, which its tasks name in their heartbeats."""
+        assert self.machine is not None
+        return self._job_name(self.machine.job)
+
+    @property
+    def targets(self) -> int:
+        """How many members the log has."""
+        return len(self.machine.members) if self.machine is not None else 0
+
+    def status(self) -> dict[str, Any]:
+        """All groups as one player, in the shape that ``logplayer status`` shows."""
+        assert self.machine is not None
+        return self.overview.status(self.plan.groups, "stopping" if self.machine.stopping else "playing")
+
+    def face(self) -> Face:
+        """What the application shows over HTTP; on the background loop."""
+
+        async def status() -> Facts:
+            audit = asdict(self.audit) if self.audit is not None else None
+            return {**(self.status() if self.machine is not None else self.waiting.status()), "audit": audit}
+
+        async def not_ready() -> str:
+            return "" if self.machine is not None else f"it waits for its log: {self.waiting.reason}"
+
+        async def retry(question: Facts) -> Facts:
+            if self.machine is None:
+                raise Unavailable("the application waits for its log; ask again")
+            self._step(events.RetryAsked(str(question.get("target", ""))))
+            return {"ok": True}
+
+        async def stop(question: Facts) -> Facts:
+            self.request_stop()
+            return {"ok": True}
+
+        async def metrics(into: Samples) -> None:
+            add_player(into, await status())
+
+        async def audited(question: Facts) -> Facts:
+            self.audit = AuditReport.read(question)
+            self.audit.tell(self.overview.timeline)
+            return {"ok": True}
+
+        actions: dict[str, Action] = {"retry": retry, "stop": stop, "audited": audited}
+        actions |= Decisions(lambda: self._log, self.config, status).actions()
+        return Face("spark", status, not_ready, metrics, actions, self.overview.timeline, page=True)
+
+    # --- The inbox ---
+
+    async def _begin(self, made: Machine) -> None:
+        self._perform(made.begin(_now()))
+        if self._stop_wanted.is_set():
+            self._step(events.StopAsked())
+        self._spawn(self._tick())
+
+    def _post(self, event: events.Event) -> None:
+        """From any thread."""
+        event_loop.background().call_soon_threadsafe(self._step, event)
+
+    def _step(self, event: events.Event) -> Mapping[str, Any]:
+        """On the background loop. Returns the answer to a heartbeat, if the event is one."""
+        assert self.machine is not None
+        return self._perform(self.machine.step(event))
+
+    def _perform(self, effects: list[events.Effect]) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = {}
+        for effect in effects:
+            match effect:
+                case events.Answer(stop, retry):
+                    answer = {"stop": stop, "retry": list(retry)}
+                case events.SubmitJob():
+                    threading.Thread(target=self._submit, args=(effect,), name="logplayer-job", daemon=True).start()
+                case events.CancelJob(job):
+                    self._spawn(asyncio.to_thread(self.spark.sparkContext.cancelJobGroup, self._job_name(job)))
+                case events.Look():
+                    self._spawn(self._look())
+                case events.TrimForMembers(indexes):
+                    self._spawn(self._trim(indexes))
+                case events.Note(text):
+                    self.overview.note(text)
+                case events.End():
+                    self._over.set()
+        return answer
+
+    def _heard(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A task's heartbeat."""
+        if question.get("do") != "beat":
+            raise UserError(f"unknown question {question.get('do')!r}")
+        made = self.machine
+        if made is None or question.get("job") != self.job:
+            return {"stop": True}  # It speaks of another plan, and cannot be read by ours.
+        beat = read_beat(question, made.plan, made.members)
+        self.overview.heard(beat)
+        return self._step(events.Heard(made.job, beat))
+
+    # --- What the machine asks for ---
+
+    async def _tick(self) -> None:
+        while not self._over.is_set():
+            self._step(events.TimePassed(_now()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _submit(self, request: events.SubmitJob) -> None:
+        """On a thread of its own, for as long as the job lasts."""
+        name = self._job_name(request.job)
+        try:
+            context = self.spark.sparkContext
+            context.setJobGroup(name, "logplayer play", interruptOnCancel=True)
+            tasks = [self._task(number, request.plan, name) for number in range(request.plan.groups)]
+            ends = tuple(context.parallelize(tasks, len(tasks)).map(play_group).collect())
+            ended = events.JobEnded(request.job, ends)
+        except Exception as error:  # noqa: BLE001 - whatever Spark says, the job is over.
+            ended = events.JobEnded(request.job, error=_first_line(error))
+        self._post(ended)
+
+    async def _look(self) -> None:
+        found: events.Event = events.LookFailed()
+        with contextlib.suppress(LogPlayerError, OSError):
+            made = self.machine
+            assert made is not None
+            control, members = made.control, made.members
+            if (await self._log.info()).control != control:
+                control, members = await self._read_members()
+            found = events.Looked(control, members, await asyncio.to_thread(slots, self.spark))
+        self._step(found)
+
+    async def _trim(self, indexes: Mapping[str, int]) -> None:
+        with contextlib.suppress(LogPlayerError, OSError):  # The log is away; the next time does it.
+            await self._trimmer.trim(indexes, indexes.keys(), self.overview.histories())
+        self._step(events.TrimTried())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = event_loop.background().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- Inside ---
+
+    def _open_log(self) -> bool:
+        """Open it, however long it is away; False if it is stopped meanwhile."""
+        for attempt in itertools.count():
+            try:
+                self._log = event_loop.run(open_log(self.config.log, self.config.security, open_seconds=OPEN_SECONDS))
+                break
+            except LogUnavailable as error:
+                if not worth_waiting(error):
+                    raise
+                self.waiting.note(error)
+                if self._stop_wanted.wait(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]):
+                    return False
+        if parse(self.config.log).scheme == "file":
+            # On loopback only, so without TLS: the configured certificate need not be valid for 127.0.0.1.
+            self._log_security = Security(token=self.config.security.token)
+            self._server = LogServer(self._log, self._log_security)
+            host = self.spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
+            if host != "127.0.0.1":
+                raise ConfigError("a file:// log is on one machine: serve it with `logplayer log serve` for a cluster")
+            self.log_address = f"grpc://127.0.0.1:{event_loop.run(self._server.start())}"
+        return True
+
+    def _close(self) -> None:
+        with contextlib.suppress(LogPlayerError, OSError):
+            if hasattr(self, "_beats"):
+                event_loop.run(self._beats.stop())
+            if self._server is not None:
+                event_loop.run(self._server.stop())
+            event_loop.run(self._log.close())
+
+    async def _read_members(self) -> tuple[int, frozenset[str]]:
+        head = await chain.load(self._log)
+        members = self.config.targets if head.state is None else head.control(self.config.map).members
+        return head.index, frozenset(members)
+
+    def _first_plan(self, members: frozenset[str]) -> GroupPlan:
+        if not members:
+            raise UserError("no target is given: say --target NAME=ADDRESS, or add members to the log")
+        wanted = self.config.spark.groups
+        room = self._room(wanted)
+        groups = count_groups(len(members), room, wanted)
+        if groups > room:
+            raise UserError(
+                f"{groups} groups need {groups} slots at once, and Spark has {room}: lower groups, or give the "
+                f"master more cores (for example local[{groups}]); the rest would never be played"
+            )
+        return deal(members, groups)
+
+    def _room(self, wanted: int) -> int:
+        """The slots; a cluster's executors may take a while to register."""
+        deadline = time.monotonic() + machine.ROOM_MS / 1000
+        while slots(self.spark) < wanted and not self._fixed_slots() and time.monotonic() < deadline:
+            time.sleep(machine.LOOK_MS / 1000)
+        return slots(self.spark)
+
+    def _fixed_slots(self) -> bool:
+        return str(self.spark.sparkContext.master).startswith("local[")
+
+    def _job_name(self, job: int) -> str:
+        return f"play-{self._run}-{job}"
+
+    def _task(self, number: int, plan: GroupPlan, job: str) -> GroupTask:
+        assert self.machine is not None
+        return GroupTask(
+            number=number,
+            plan=plan,
+            config=self.config,
+            log=LogPlace(self.log_address, self._log_security),
+            driver=self._driver,
+            token=self._token,
+            job=job,
+            application=self.machine.settings.application,
+        )
+
+
+def play_group(task: GroupTask) -> Ended:
+    """In a task: play one group until the driver stops it."""
+    return event_loop.run(GroupPlayer(task).run())
+
+
+def _now() -> int:
+    return int(time.monotonic() * 1000)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,125 @@
+"""What the driver of resident players hears and what it asks for: the events and effects of its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logplayer.player.ended import Ended
+from logplayer.spark.resident.groups import GroupPlan
+from logplayer.spark.resident.heartbeat import Beat
+
+# --- Events: facts. ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A task of job ``job`` sent a heartbeat, which was checked against the plan and the members."""
+
+    job: int
+    beat: Beat
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """Spark is done with the job: each group has ended in its way, or with ``error`` the job failed."""
+
+    job: int
+    ends: tuple[Ended, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The newest control record is ``control`` and these are the members by it; Spark has ``slots``."""
+
+    control: int
+    members: frozenset[str]
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookFailed:
+    """The log or Spark could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimTried:
+    """A trim was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """An operator wants ``target`` to be tried again at once."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Somebody wants the application to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Time has passed; ``now`` is in milliseconds of a clock that never goes back."""
+
+    now: int
+
+
+Event = Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | StopAsked | TimePassed
+
+
+# --- Effects: requests. -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Give the plan's groups to Spark, as job ``job``; answer with ``JobEnded``."""
+
+    job: int
+    plan: GroupPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Kill what still runs of the job. Its ``JobEnded`` comes as ever."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read the members and count the slots; answer with ``Looked`` or ``LookFailed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimForMembers:
+    """Trim what every member has. Each member is in ``indexes``; answer with ``TrimTried``."""
+
+    indexes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the heartbeat that was just heard."""
+
+    stop: bool
+    retry: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Show ``text`` in the status."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The application is over."""
+
+    ended: Ended
+
+
+Effect = SubmitJob | CancelJob | Look | TrimForMembers | Answer | Note | End
