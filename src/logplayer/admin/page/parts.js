@@ -1,0 +1,72 @@
+// Numbers and states as a person reads them. No element is touched here.
+
+const COUNT = new Intl.NumberFormat("en");
+
+export const count = (n) => COUNT.format(n);
+
+export function seconds(s) {
+  if (s === null || s === undefined) return "–";
+  if (s >= 172800) return `${Math.round(s / 86400)} d`;
+  if (s >= 7200) return `${Math.round(s / 3600)} h`;
+  if (s >= 120) return `${Math.round(s / 60)} min`;
+  return s >= 10 ? `${Math.round(s)} s` : `${Math.round(s * 10) / 10} s`;
+}
+
+export const ms = (v) => (v >= 1000 ? seconds(v / 1000) : v >= 10 ? `${Math.round(v)} ms` : `${Math.round(v * 100) / 100} ms`);
+
+export function bytes(n) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) { n /= 1024; unit += 1; }
+  return `${n < 10 && unit ? Math.round(n * 10) / 10 : Math.round(n)} ${units[unit]}`;
+}
+
+export const STATES = { LIVE: "live", CATCHING_UP: "catching up", SUSPENDED: "away", BLOCKED: "blocked" };
+
+// How bad a target is: the class that colours it, and its place in the table.
+const GRADES = { "fine": "good", "catches up": "warn", "too early to say": "warn", "falls behind": "bad", "is tried again": "bad", "needs you": "bad" };
+const ORDER = { "needs you": 0, "falls behind": 1, "is tried again": 2, "too early to say": 3, "catches up": 4, "fine": 5 };
+
+export const held = (t) => t.blocked !== null && t.blocked.kind === "HELD";
+export const grade = (t) => (held(t) ? "wait" : GRADES[t.outlook] || "wait");
+export const rank = (t) => (held(t) ? 4.5 : ORDER[t.outlook] ?? 3);
+export const stateName = (t) => (held(t) ? "suspended" : STATES[t.state] || t.state);
+
+export function lagText(t) {
+  if (t.outlook === "fine") return "0";
+  return t.lag_entries ? `${count(t.lag_entries)} · ${seconds(t.lag_seconds)}` : "0";
+}
+
+export function outlookText(t) {
+  if (held(t)) return "waits for you to resume it";
+  return t.outlook === "fine" ? "has everything" : t.whether;
+}
+
+// The one sentence that says how things are: [class, text].
+export function headline(status, targets, connected) {
+  if (!connected) return ["bad", "This page has lost its connection; it tries again."];
+  if (status.state === "waiting") return ["warn", "The player waits for its log."];
+  if (status.state === "away") return ["bad", "The player does not answer. Nothing is delivered until one plays again; nothing is lost."];
+  if (status.state === "stuck") return ["bad", "The log cannot be read, so nothing new is delivered."];
+  const bad = targets.filter((t) => grade(t) === "bad");
+  const slow = targets.filter((t) => grade(t) === "warn");
+  const rest = targets.length - bad.length - slow.length;
+  if (!targets.length) return ["warn", "There are no targets yet."];
+  if (bad.length) return ["bad", `${bad.length} of ${targets.length} ${targets.length === 1 ? "target" : "targets"} ${bad.length === 1 ? "needs" : "need"} a look; ${rest} ${rest === 1 ? "has" : "have"} everything.`];
+  if (slow.length) return ["warn", `${slow.length} of ${targets.length} ${slow.length === 1 ? "catches" : "catch"} up; ${rest} ${rest === 1 ? "has" : "have"} everything.`];
+  const waits = targets.filter(held).length;
+  if (waits) return ["warn", `${waits} of ${targets.length} ${waits === 1 ? "is" : "are"} suspended by an operator.`];
+  return ["good", targets.length === 1 ? "The target has everything." : `All ${targets.length} targets have everything.`];
+}
+
+// A time line item's tag: [class, word].
+export function tag(item) {
+  if (item.kind === "demo") return ["wait", "the demo"];
+  if (item.kind === "state" && item.state === "LIVE") return ["good", "back"];
+  if (item.kind === "state" && item.state === "CATCHING_UP") return ["warn", "catches up"];
+  if (item.kind === "state" || item.kind === "session") return ["bad", "noticed"];
+  if (item.kind === "fault" || item.level === "error") return ["bad", item.kind];
+  if (item.kind === "fence") return ["warn", "fenced"];
+  if (item.kind === "epoch") return ["good", "takeover"];
+  return ["wait", item.kind];
+}

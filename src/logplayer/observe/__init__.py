@@ -1,0 +1,1 @@
+"""What processes note about themselves: counts and delays, a time line, log lines, traces. It decides nothing."""
