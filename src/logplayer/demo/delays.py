@@ -6,7 +6,6 @@ import statistics
 import time
 from collections import deque
 
-from logplayer.core.fence import Position
 from logplayer.errors import LogPlayerError
 from logplayer.wire import codec
 from logplayer.wire.transport import Link, connect
@@ -14,7 +13,7 @@ from logplayer.wire.transport import Link, connect
 WAITING_MAX = 50
 
 
-class Watcher:
+class IndexWatcher:
     """One connection to one shard, over which it is asked to answer once it has reached an index."""
 
     def __init__(self, shard: str, address: str) -> None:
@@ -41,7 +40,9 @@ class Watcher:
     def received(self, data: bytes) -> None:
         answer = codec.decode_to_player(data)
         now = time.perf_counter()
-        while isinstance(answer, Position) and self._waiting and self._waiting[0][0] <= answer.index:
+        while (
+            isinstance(answer, codec.PositionAnswer) and self._waiting and self._waiting[0][0] <= answer.position.index
+        ):
             asked = self._waiting.popleft()[1]
             self.samples.append((asked, (now - asked) * 1000))
 

@@ -1,6 +1,6 @@
 """An independent witness: a trigger in each shard's own database writes down every change that the store makes.
 
-It stands in the same transaction as the change, and LogPlayer knows nothing of it. What it holds at the end is
+It is in the same transaction as the change, and LogPlayer knows nothing of it. What it holds at the end is
 compared with the log: something lost, doubled or out of order cannot hide.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from logplayer.core import digest as digests
 from logplayer.core.entry import Entry
-from logplayer.core.route import Router
+from logplayer.core.routing import Router
 from logplayer.demo.bank import balance
-from logplayer.wire.entries import decode_transaction
+from logplayer.wire.entries import decode_transaction, route_transaction
 
 _WITNESS = """
 CREATE TABLE IF NOT EXISTS witness (seen INTEGER PRIMARY KEY, key BLOB, value BLOB);
@@ -53,7 +53,7 @@ def judge(shard: str, path: Path, entries: Sequence[Entry], router: Router) -> S
     expected: list[tuple[bytes, bytes]] = []
     digest = 0
     for entry in entries:
-        payload = router.split(entry).get(shard)
+        payload = router.split(entry, route_transaction).get(shard)
         if payload is not None:
             digest += digests.entry_digest(entry.index, payload)
             expected += [(key, value or b"") for key, value in decode_transaction(payload)]

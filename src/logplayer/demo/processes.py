@@ -19,7 +19,7 @@ START_SECONDS_MAX = 60.0
 FORK_SETTING = "GRPC_ENABLE_FORK_SUPPORT"  # The demo forks while it uses gRPC itself; its children do not.
 
 
-class Child:
+class DemoProcess:
     """One ``logplayer`` command in a process of its own, with its output in a file."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
@@ -32,7 +32,7 @@ class Child:
         """Start it, or start it again after it was killed; the output is appended."""
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "logplayer.demo.child", str(os.getpid()), *self.arguments],
+                [sys.executable, "-m", "logplayer.cli.child", str(os.getpid()), *self.arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -107,18 +107,18 @@ class Family:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._children: list[Child] = []
+        self._children: list[DemoProcess] = []
 
     def __enter__(self) -> Family:
         return self
 
     def __exit__(self, *_: object) -> None:
         with ThreadPoolExecutor(max(1, len(self._children))) as pool:
-            list(pool.map(Child.stop, reversed(self._children)))
+            list(pool.map(DemoProcess.stop, reversed(self._children)))
 
-    def add(self, name: str, *arguments: str) -> Child:
+    def add(self, name: str, *arguments: str) -> DemoProcess:
         """Start a child that ends with the family."""
-        child = Child(name, arguments, self.folder)
+        child = DemoProcess(name, arguments, self.folder)
         self._children.append(child)
         child.start()
         return child

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from logplayer.core.entry import Entry, ExplicitMap
-from logplayer.demo.bank import Bank
-from logplayer.demo.delays import Watcher, percentiles
+from logplayer.demo.bank import PRODUCER, Bank
+from logplayer.demo.delays import IndexWatcher, percentiles
 from logplayer.demo.journal import ShardVerdict, judge
 from logplayer.demo.world import World
-from logplayer.errors import LogPlayerError
-from logplayer.log.address import open_log
-from logplayer.log.protocol import Kind, Log, NewEntry
-from logplayer.player import control as chain
-from logplayer.player.entries import decode_entries
+from logplayer.log import control_chain as chain
+from logplayer.log.open import open_log
+from logplayer.log.producer import Producer
+from logplayer.log.protocol import Kind, Log
+from logplayer.player.entries import read_entries
 
 HEAL_SECONDS_MAX = 90.0  # A Spark application may have to start again.
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What the user asked for."""
 
     shards: int
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Verdict:
+class DemoVerdict:
     """What came out. ``holds`` is the proof."""
 
     appended: int
@@ -67,28 +67,31 @@ class Verdict:
 
 
 class Demo:
-    """One run of the demo, once its world stands."""
+    """One run of the demo, once its world runs."""
 
-    def __init__(self, plan: Plan, world: World, say: Say, show: Callable[[dict[str, Any] | None, str], None]) -> None:
+    def __init__(
+        self, plan: DemoPlan, world: World, say: Say, show: Callable[[dict[str, Any] | None, str], None]
+    ) -> None:
         self.plan = plan
         self.world = world
         self.say = say
         self._show = show
         self._bank = Bank(accounts=40 * plan.shards, size=plan.size)
-        self._watchers = [Watcher(name, address) for name, address in world.watch_addresses.items()]
+        self._watchers = [IndexWatcher(name, address) for name, address in world.watch_addresses.items()]
         self.faults = 0
         self._first_fault = float("inf")
 
-    async def run(self) -> Verdict:
+    async def run(self) -> DemoVerdict:
         """Everything from the first append to the verdict."""
         log = await open_log(self.world.log)
         try:
             total = self._bank.total
-            opened = await self._append(log, self._bank.open_accounts())
-            await self._reach(opened)  # A player that starts is no delay.
+            producer = await Producer.open(log, PRODUCER)
+            opened = await asyncio.gather(*(producer.append(*some) for some in self._bank.open_accounts()))
+            await self._reach(opened[-1].index)  # The start of a player does not count as a delay.
             self.say(f"money moves: {self.plan.transactions} transfers in {self.plan.seconds:g} s")
             watching = asyncio.create_task(self._watch())
-            await asyncio.gather(self._move_money(log), self._break_things())
+            await asyncio.gather(self._move_money(producer), self._break_things())
             await self._heal(log)
             watching.cancel()
             return await self._judge(log, total)
@@ -97,25 +100,16 @@ class Demo:
                 watcher.close()
             await log.close()
 
-    async def _append(self, log: Log, entries: list[NewEntry]) -> int:
-        """Append, and try again with the same sequence whatever goes wrong: an idempotent append makes that safe."""
-        while True:
-            try:
-                return (await log.append(entries))[-1]
-            except LogPlayerError as error:
-                self.say(f"append failed ({error}); trying again")
-                await asyncio.sleep(0.2)
-
-    async def _move_money(self, log: Log) -> None:
+    async def _move_money(self, producer: Producer) -> None:
         pause = self.plan.seconds / max(1, self.plan.transactions)
         started = time.perf_counter()
         sampled = 0.0
         for number in range(self.plan.transactions):
-            index = await self._append(log, [self._bank.transfer()])
+            receipt = await producer.append(*self._bank.transfer())
             now = time.perf_counter()
             if now - sampled > 0.01:
                 sampled = now
-                await self._watchers[number % len(self._watchers)].ask(index)
+                await self._watchers[number % len(self._watchers)].ask(receipt.index)
             wait = started + (number + 1) * pause - time.perf_counter()
             if wait > 0:
                 await asyncio.sleep(wait)
@@ -128,7 +122,7 @@ class Demo:
             lambda: self.world.kill_shard(names[0], self.say),
             lambda: self.world.freeze_shard(names[-1], self.say),
             lambda: self.world.kill_player(self.say),
-            lambda: self.world.rival_player(self.say),
+            lambda: self.world.second_player(self.say),
         ]
         running = []
         for number, act in enumerate(acts):
@@ -139,7 +133,7 @@ class Demo:
         await asyncio.gather(*running)
 
     async def _watch(self) -> None:
-        """Show where everything stands; start the player again if a rival made it step down."""
+        """Show the state of everything; start the player again if another one superseded it."""
         while True:
             await asyncio.sleep(0.5)
             if self.world.keep_player():
@@ -162,7 +156,7 @@ class Demo:
             await asyncio.sleep(0.2)
         self.say(f"not every shard had entry {index} within {HEAL_SECONDS_MAX:.0f} s")
 
-    async def _judge(self, log: Log, total: int) -> Verdict:
+    async def _judge(self, log: Log, total: int) -> DemoVerdict:
         """Read the whole log, and compare every shard with it."""
         info = await log.info()
         entries: list[Entry] = []
@@ -170,12 +164,12 @@ class Demo:
         async with aclosing(log.read(info.first, info.last)) as batches:  # type: ignore[type-var]
             async for records in batches:
                 appended += sum(1 for record in records if record.kind == Kind.DATA)
-                entries += decode_entries(records, lambda index, why: None)
+                entries += read_entries(records)
         router = (await chain.load(log)).control(ExplicitMap()).router
         shards = [judge(name, self.world.path(name), entries, router) for name in self.world.shards]
         audit = await self._audit()
         samples = [sample for watcher in self._watchers for sample in watcher.samples]
-        return Verdict(
+        return DemoVerdict(
             appended=appended,
             delivered=sum(shard.delivered for shard in shards),
             lost=sum(shard.lost for shard in shards),

@@ -1,4 +1,4 @@
-"""What the demo shows: a running account of what happens, and below it where every shard stands."""
+"""What the demo shows: a running account of what happens, and below it the state of every shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from logplayer.player.status_text import status_table
+from logplayer.player.status_table import status_table
 
 EVERY_SECONDS = 5.0  # Without a terminal: how often the status is printed.
 
@@ -31,7 +31,7 @@ class Screen:
         self._draw(block)
 
     def show(self, status: dict[str, Any] | None, moved: str) -> None:
-        """Where everything stands now; ``status`` is None while the player is away."""
+        """The state of everything now; ``status`` is None while the player is away."""
         now = time.monotonic()
         if not self._in_place and now - self._shown < EVERY_SECONDS:
             return

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from logplayer.admin.http_client import ask
 from logplayer.demo.journal import install
-from logplayer.demo.processes import Child, Family, descendants
-from logplayer.errors import UserError
-from logplayer.log.cluster import free_cluster_port
-from logplayer.player.status_server import ask
+from logplayer.demo.processes import DemoProcess, Family, descendants
+from logplayer.errors import LogPlayerError
+from logplayer.log.nats.local_cluster import free_cluster_port
 
 Say = Callable[[str], None]
 _GIVEN: set[int] = set()  # A port is free until its process listens; two must not get the same one.
@@ -30,17 +30,17 @@ class World:
     family: Family
     engine: str
     log: str = ""
-    status: str = ""
-    shards: dict[str, Child] = field(default_factory=dict)
+    http: str = ""
+    shards: dict[str, DemoProcess] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     watch_addresses: dict[str, str] = field(default_factory=dict)
-    player: Child | None = None
+    player: DemoProcess | None = None
 
     def path(self, shard: str) -> Path:
         return self.family.folder / f"{shard}.db"
 
     def start_log(self, kind: str) -> None:
-        """A file log behind a log server, or three NATS servers with a replicated log."""
+        """A file log with a log server, or three NATS servers with a replicated log."""
         folder = self.family.folder
         source = f"file://{folder}/log"
         if kind == "nats":
@@ -67,9 +67,9 @@ class World:
     def start_player(self) -> None:
         """The resident player, on Spark or in a process of its own."""
         [port] = free_ports(1)
-        self.status = f"127.0.0.1:{port}"
+        self.http = f"127.0.0.1:{port}"
         engine = ("--in-process",) if self.engine == "in-process" else ()
-        self.player = self.family.add("player", "play", *engine, "--status", self.status, *self._play_options())
+        self.player = self.family.add("player", "play", *engine, "--http", self.http, *self._play_options())
         self.player.wait_for(r"playing")
 
     def _play_options(self) -> list[str]:
@@ -81,8 +81,8 @@ class World:
     async def ask_player(self) -> dict[str, Any] | None:
         """The player's status, or None while it is away."""
         try:
-            answer: dict[str, Any] = await ask(self.status, {"do": "status"}, timeout=2.0)
-        except UserError:
+            answer: dict[str, Any] = await ask(self.http, "/status", timeout=2.0)
+        except LogPlayerError:
             return None
         return answer
 
@@ -114,7 +114,7 @@ class World:
         say(f"{name} is back")
 
     async def freeze_shard(self, name: str, say: Say) -> None:
-        """SIGSTOP: the process lives, the connection stands, and nothing answers."""
+        """SIGSTOP: the process lives, the connection stays open, and nothing answers."""
         self.shards[name].signal(signal.SIGSTOP)
         say(f"froze {name} (SIGSTOP)")
         await asyncio.sleep(6.0)
@@ -134,16 +134,16 @@ class World:
         say("killed the player (kill -9)")
         self.player.start()
 
-    async def rival_player(self, say: Say) -> None:
+    async def second_player(self, say: Say) -> None:
         """A second player takes over while the first lives, and leaves again."""
         [port] = free_ports(1)
-        options = ["play", "--in-process", "--status", f"127.0.0.1:{port}", *self._play_options()]
-        rival = self.family.add("rival", *options)
-        rival.wait_for(r"took over")
-        say("a rival player took over while the first lives")
+        options = ["play", "--in-process", "--take-over", "--http", f"127.0.0.1:{port}", *self._play_options()]
+        second = self.family.add("second-player", *options)
+        second.wait_for(r"took over")
+        say("a second player took over while the first lives")
         await asyncio.sleep(3.0)
-        rival.stop()
-        say("the rival left")
+        second.stop()
+        say("the second player left")
 
 
 def free_ports(count: int) -> list[int]:

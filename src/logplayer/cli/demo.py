@@ -15,8 +15,9 @@ from pathlib import Path
 
 import click
 
+from logplayer.demo.page import DemoPage
 from logplayer.demo.processes import FORK_SETTING, Family
-from logplayer.demo.run import Demo, Plan, Verdict
+from logplayer.demo.run import Demo, DemoPlan, DemoVerdict
 from logplayer.demo.screen import Screen
 from logplayer.demo.world import World
 from logplayer.errors import UserError
@@ -41,6 +42,7 @@ from logplayer.java import find_java
     show_default=True,
     help="Where the player runs.",
 )
+@click.option("--page", is_flag=True, help="Show it in a browser as well, and keep the page until Ctrl-C.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Leave everything in this directory.")
 @click.option("--json", "as_json", is_flag=True, help="The last line of the answer is one JSON object.")
 def demo(
@@ -51,6 +53,7 @@ def demo(
     seconds: float,
     log_kind: str,
     engine: str,
+    page: bool,
     keep: Path | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +63,7 @@ def demo(
     logplayer demo
     logplayer demo --shards 8 --engine in-process --json
     """
-    plan = Plan(shards, transactions, size, faults, seconds, log_kind, engine)
+    plan = DemoPlan(shards, transactions, size, faults, seconds, log_kind, engine)
     if engine == "spark":
         _require_spark()
     os.environ.setdefault(FORK_SETTING, "0")
@@ -68,7 +71,7 @@ def demo(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job would ignore it.
     signal.signal(signal.SIGTERM, _end)
     try:
-        verdict = _run(plan, folder)
+        verdict = _run(plan, folder, page)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -82,9 +85,10 @@ def _end(number: int, frame: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _run(plan: Plan, folder: Path) -> Verdict:
+def _run(plan: DemoPlan, folder: Path, page: bool) -> DemoVerdict:
     screen = Screen()
-    say = screen.say
+    shown = DemoPage() if page else None
+    say = shown.both(screen.say) if shown is not None else screen.say
     with Family(folder) as family:
         world = World(family, plan.engine)
         say(f"starting a {plan.log} log and {plan.shards} SQLite shards in {folder}")
@@ -93,13 +97,14 @@ def _run(plan: Plan, folder: Path) -> Verdict:
         where = f"resident on Spark, with {find_java(17)}" if plan.engine == "spark" else "in a process of its own"
         say(f"starting the player ({where})")
         world.start_player()
-        verdict = asyncio.run(Demo(plan, world, say, screen.show).run())
+        demo = Demo(plan, world, say, screen.show)
+        verdict = asyncio.run(demo.run() if shown is None else shown.run(demo, screen.say))
         say("ending all processes")
         screen.end()
     return verdict
 
 
-def _report(verdict: Verdict, keep: Path | None, as_json: bool) -> None:
+def _report(verdict: DemoVerdict, keep: Path | None, as_json: bool) -> None:
     rows = [
         ("entries appended", verdict.appended),
         ("changes delivered", verdict.delivered),

@@ -1,4 +1,4 @@
-"""``python -m logplayer.demo.child PARENT ARGUMENT...``: the ``logplayer`` command, which ends when its parent does.
+"""``python -m logplayer.cli.child PARENT ARGUMENT...``: the ``logplayer`` command, which ends when its parent does.
 
 The child arranges that itself. A parent that did it between fork and exec would run code in a fork of a process with
 threads and open gRPC channels, which now and then dies there without a word.
@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 
+from logplayer.cli.main import main
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -18,9 +20,7 @@ def run() -> None:
     parent = int(sys.argv.pop(1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit(1)  # It ended before we asked to be told.
-    from logplayer.cli import main
-
+        sys.exit(1)  # It ended before the signal was arranged.
     main()
 
 

@@ -1,0 +1,5 @@
+"""``python -m logplayer.cli``."""
+
+from logplayer.cli.main import main
+
+main()

@@ -1,0 +1,169 @@
+"""``logplayer play``."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from logplayer.admin.app import serve
+from logplayer.admin.http_client import ask
+from logplayer.admin.http_server import HttpServer
+from logplayer.admin.player_face import Stage
+from logplayer.cli.common import end_line, event_line, log_format_option
+from logplayer.cli.options import common_options, merge, operator_option
+from logplayer.cli.security import security_options
+from logplayer.cli.target import run_loop, trace_to
+from logplayer.config import Config
+from logplayer.core.trace import Sink
+from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
+from logplayer.log.open import check_protection
+from logplayer.observe.logs import log_to_stderr
+from logplayer.player.ended import STOPPED, Ended
+from logplayer.player.shell import Shell
+from logplayer.player.start import Waiting, open_patiently
+from logplayer.wire.addresses import parse_netloc
+from logplayer.wire.security import read_token
+
+
+@click.command()
+@common_options
+@click.option("--target", "targets", multiple=True, metavar="NAME=ADDRESS", help="A target; give it once for each.")
+@click.option("--group", default="", help="The player's group; the newer of two players of one group ends the older.")
+@click.option("--in-process", "in_process", is_flag=True, help="Play in this process, without Spark.")
+@click.option(
+    "--http",
+    "http_address",
+    default="",
+    envvar="LOGPLAYER_HTTP",
+    metavar="HOST:PORT",
+    help="Serve status, metrics and the page here.",
+)
+@operator_option
+@click.option("--trims/--no-trims", default=None, help="Trim what all targets have from the log.")
+@click.option(
+    "--trims-unroutable/--no-trims-unroutable",
+    default=None,
+    help="Trim also entries that reached nobody; they are gone then.",
+)
+@click.option(
+    "--take-over", is_flag=True, help="Replace a player that plays to the targets now; else it is left alone."
+)
+@click.option("--trace", default="", metavar="FILE", help="Append what the player decides, as lines of JSON.")
+@log_format_option
+@click.option("--master", default="", help="The Spark master; default local[*].")
+@click.option("--json", "as_json", is_flag=True, help="Say what happens as lines of JSON.")
+@security_options(server=False)
+def play(
+    config_path: str | None,
+    log_address: str,
+    targets: tuple[str, ...],
+    group: str,
+    in_process: bool,
+    http_address: str,
+    operator_token_file: str,
+    trims: bool | None,
+    trims_unroutable: bool | None,
+    take_over: bool,
+    trace: str,
+    log_format: str,
+    master: str,
+    as_json: bool,
+    **secure: Any,
+) -> None:
+    """Play the log into the targets until Ctrl-C, which drains and ends.
+
+    \b
+    logplayer play --in-process --log grpc://127.0.0.1:7100 \\
+        --target a=grpc://127.0.0.1:7201 --target b=tcp://127.0.0.1:7302
+    """
+    config = _chosen(
+        merge(config_path, log_address, targets, secure),
+        group=group,
+        trims=trims,
+        trims_unroutable=trims_unroutable,
+        http=http_address,
+        master=master,
+    )
+    config = replace(config, take_over=take_over)
+    if operator_token_file:
+        config = replace(config, operator_token=read_token(operator_token_file))
+    parse_netloc(config.http)
+    log_to_stderr(log_format)
+    if not in_process and config.engine == "spark":
+        if trace:
+            raise UserError("--trace is written by a player in this process: add --in-process")
+        _play_on_spark(config, as_json)
+        return
+    write = trace_to(trace) if trace else None
+    sink: Sink | None = (lambda line: write(dict(line))) if write else None
+    ended = run_loop(_play(config, sink, as_json))
+    if ended.superseded:
+        sys.exit(3)
+
+
+def _chosen(config: Config, *, master: str, **options: Any) -> Config:
+    """The configuration with the options that were given: an empty text or None leaves the file's value."""
+    given = {name: value for name, value in options.items() if value not in ("", None)}
+    spark = replace(config.spark, master=master or config.spark.master)
+    return replace(config, spark=spark, **given)
+
+
+def _play_on_spark(config: Config, as_json: bool) -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise UserError("Spark is not installed: pip install 'logplayer[spark]', or play with --in-process")
+    check_protection(config.log, config.security)  # Spark takes many seconds to start: refuse before it does.
+    from logplayer.cli.play_resident import play_resident
+
+    play_resident(config, as_json=as_json)
+
+
+async def _play(config: Config, sink: Sink | None, as_json: bool) -> Ended:
+    """Open the HTTP port first, so that a player that waits for its log can say so."""
+    stage = Stage(Waiting(config.player, config.group, config.log), config)
+    server = serve(stage.face(), config.security, config.operator_token)
+    address = await _listen(server, config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stage.request_stop)
+    try:
+        log = await open_patiently(config.log, config.security, stage.stop, stage.waiting.note)
+        ended = STOPPED
+        if log is not None:
+            try:
+                shell = stage.shell = Shell(log, config, sink, stage.timeline)
+                shell.waiting = stage.waiting
+                facts = {"log": config.log, "http": address}
+                shell.on_started = lambda: _say(as_json, "playing", targets=len(shell.core.queues), **facts)
+                ended = await shell.run()
+            finally:
+                await log.close()
+        click.echo(end_line(as_json, ended))
+        return ended
+    finally:
+        await server.stop()
+
+
+async def _listen(server: HttpServer, config: Config) -> str:
+    """Open the HTTP port. If a player has it already, the same command was probably typed twice: say which."""
+    try:
+        return await server.start(config.http)
+    except Unavailable as error:
+        try:
+            found = await ask(config.http, "/status", security=config.security)
+        except LogPlayerError:
+            raise error from None
+    raise ConfigError(
+        f"the player {found['player']} (epoch {found['epoch']}) has the HTTP port {config.http} and goes on "
+        "undisturbed. To play another log or group beside it, give --http another port; to replace it, stop it, or "
+        "give --http another port and --take-over"
+    )
+
+
+def _say(as_json: bool, what: str, **facts: object) -> None:
+    click.echo(event_line(as_json, what, facts))
+    sys.stdout.flush()
