@@ -23,17 +23,20 @@ Commands (a target is called t1, t2, ...; a player p1, p2, ... in the order of t
     world [targets=2] [map=explicit|hash|range] [trim=1] [archive=1] [LIMIT=N ...]      begin; LIMIT is a core limit
     append [NxCOUNT] T=TEXT [T=TEXT ...]   append a transaction with a mutation for each T (COUNT times)
     gap N                                  leave out N indexes
-    start [at=INDEX]                       a player takes over; its main stream begins behind INDEX (default: the end)
+    start [at=INDEX]                       a player takes over; its main stream begins after INDEX (default: the end)
     run                                    let everything happen that can, without the passing of time
     tick MS [xCOUNT]                       MS milliseconds pass, then run (COUNT times)
     crash T | restart T                    the target's process dies (kill -9), comes back
     freeze X | thaw X                      a target or player stands still, goes on
-    cut T [silent]                         the newest player's stream to T breaks; silent: neither end is told
+    cut T [silent]                         the newest player's stream to T breaks; silent: neither end notices
     kill P | stop P | retry T              a player dies, is asked to drain, is asked to try T again
     poison T INDEX | quarantine T INDEX    the store refuses the entry for good; an operator lets T pass it
+    unquarantine T INDEX                   the operator takes that back
+    lie T FENCED|DIVERGED INDEX | lie T    T answers every Open with that epoch or index; it is honest again
     add T | remove T | refill T INDEX      membership records; somebody fills T's store up to INDEX
+    restore INDEX                          the log is replaced by a backup of it that ends at INDEX, in silence
     trim INDEX | archived INDEX            somebody trims the log by hand; the archive has come this far
-    status                                 where every living player's queues and every target stand
+    status                                 every living player's queues and every target's index
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ REWRITE = "LOGPLAYER_REWRITE"
 
 
 @dataclass(slots=True)
-class Block:
-    """Some commands and what they must print. ``before`` is what stands above them: comments and empty lines."""
+class ScenarioBlock:
+    """Some commands and what they must print. ``before`` is what is above them: comments and empty lines."""
 
     before: list[str]
     commands: list[str]
@@ -65,9 +68,9 @@ class Block:
         return "\n".join([*self.before, *self.commands, "----", *output])
 
 
-def parse(text: str) -> tuple[list[Block], list[str]]:
-    """The blocks of a file, and the lines behind the last one."""
-    blocks: list[Block] = []
+def parse(text: str) -> tuple[list[ScenarioBlock], list[str]]:
+    """The blocks of a file, and the lines after the last one."""
+    blocks: list[ScenarioBlock] = []
     before: list[str] = []
     commands: list[str] = []
     lines = enumerate(text.splitlines(), 1)
@@ -75,7 +78,7 @@ def parse(text: str) -> tuple[list[Block], list[str]]:
         if line == "----":
             if not commands:
                 raise UserError(f"line {number}: ---- without a command above it")
-            blocks.append(Block(before, commands, list(_until_empty(lines)), number))
+            blocks.append(ScenarioBlock(before, commands, list(_until_empty(lines)), number))
             before, commands = [""], []
         elif not commands and (not line.strip() or line.startswith("#")):
             before.append(line)
@@ -93,7 +96,7 @@ def _until_empty(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         yield line
 
 
-def play(text: str) -> list[tuple[Block, list[str]]]:
+def play(text: str) -> list[tuple[ScenarioBlock, list[str]]]:
     """Run all blocks of a file; each with what it printed."""
     story: Story | None = None
     played = []

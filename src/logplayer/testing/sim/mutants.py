@@ -1,6 +1,6 @@
 """Deliberate breaks of the core, each of which the simulator must catch.
 
-A mutant is one or more edits of the core's source text, told in ``mutants.toml``. It runs in a process of its own,
+A mutant is one or more edits of the core's source text, listed in ``mutants.toml``. It runs in a process of its own,
 whose import system makes the edits while it loads the modules, so the break is exactly what the table says and the
 installed package stays untouched. An edit whose old text is not found exactly once is an error: no mutant goes stale.
 A seed that catches a mutant must pass without it, or the catch would prove nothing.
@@ -48,7 +48,7 @@ MUTANTS = _load()
 SEEDS_MAX = 20000
 
 
-class Outcome(NamedTuple):
+class MutantOutcome(NamedTuple):
     """How a mutant ended: ``caught`` says by what; ``seeds`` is how many it took."""
 
     name: str
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     seeds: int
 
 
-def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> Outcome:
+def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantOutcome:
     """Run the simulator on the mutant in a process of its own, seed by seed, until something catches it."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     command = [sys.executable, "-m", "logplayer.testing.sim.mutants", name, str(seeds_max)]
@@ -71,7 +71,7 @@ def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> Outcome:
         sound = run_seed(result["seeds"])
         if sound.violation:
             raise RuntimeError(f"seed {sound.seed} fails without any mutant: {sound.violation}")
-    return Outcome(name, mutant.breaks, result["caught"], result["seeds"])
+    return MutantOutcome(name, mutant.breaks, result["caught"], result["seeds"])
 
 
 class _Finder(importlib.abc.MetaPathFinder):

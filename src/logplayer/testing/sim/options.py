@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from logplayer.core.limits import Limits
 
@@ -21,7 +21,7 @@ CLOCK = {  # Simulated milliseconds; small, so that deadlines pass within a few 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimOptions:
     """One world. ``plain`` worlds have no membership changes and no poison: the spec's trace check covers those."""
 
     seed: int
@@ -39,6 +39,7 @@ class Options:
     poison: bool
     trim: bool
     archive: bool
+    restore: bool  # The log may be replaced by an older state of itself, once.
     limits: Limits
 
     def __str__(self) -> str:
@@ -64,12 +65,13 @@ def small_limits(rng: random.Random) -> Limits:
     )
 
 
-def options_for(seed: int, *, world: str = "small", plain: bool | None = None) -> Options:
+def options_for(seed: int, *, world: str = "small", plain: bool | None = None) -> SimOptions:
     """The world that ``seed`` stands for."""
     rng = random.Random(seed * 2654435761 % 2**32)
+    restores = random.Random(seed)  # Of its own, so that the other choices of a seed stay what they were.
     large = world == "large"
     plain = rng.random() < 0.4 if plain is None else plain
-    return Options(
+    made = SimOptions(
         seed=seed,
         targets=rng.choice((2, 3, 5, 8) if large else (1, 2, 2, 3)),
         entries=rng.randrange(60, 200) if large else rng.randrange(4, 16),
@@ -85,5 +87,8 @@ def options_for(seed: int, *, world: str = "small", plain: bool | None = None) -
         poison=not plain and rng.random() < 0.5,
         trim=rng.random() < 0.6,
         archive=not plain and rng.random() < 0.2,
+        restore=False,
         limits=small_limits(rng),
     )
+    calm = not (made.plain or made.membership or made.poison or made.archive)
+    return replace(made, restore=calm and restores.random() < 0.6)

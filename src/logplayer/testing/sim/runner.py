@@ -9,7 +9,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from logplayer.core.invariant import InvariantViolation
+from logplayer.core.invariants import InvariantViolation
 from logplayer.testing.sim.checkers import Violation
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
@@ -17,7 +17,7 @@ from logplayer.testing.sim.simulation import Simulation
 CHUNK = 100
 
 
-class Outcome(NamedTuple):
+class SeedOutcome(NamedTuple):
     """How one seed ended. ``violation`` is empty if every promise held."""
 
     seed: int
@@ -31,7 +31,7 @@ class Campaign(NamedTuple):
     """How a range of seeds ended."""
 
     runs: int
-    failures: list[Outcome]
+    failures: list[SeedOutcome]
     steps: int
     faults: int
     seconds: float
@@ -41,7 +41,7 @@ class Campaign(NamedTuple):
         return self.runs / self.seconds if self.seconds else 0.0
 
 
-def run_seed(seed: int, world: str = "small") -> Outcome:
+def run_seed(seed: int, world: str = "small") -> SeedOutcome:
     """Run one seed to its end. Anything that the core or a checker raises is a violation, and so is a crash."""
     sim = Simulation(options_for(seed, world=world))
     violation = ""
@@ -53,10 +53,10 @@ def run_seed(seed: int, world: str = "small") -> Outcome:
         violation = str(error)
     except Exception as error:  # noqa: BLE001  # A crash of the core is a finding, not an accident of the run.
         violation = f"crash: {type(error).__name__}: {error}"
-    return Outcome(seed, violation, sim.state_digest(), sim.steps, sim.faults)
+    return SeedOutcome(seed, violation, sim.state_digest(), sim.steps, sim.faults)
 
 
-def _run_chunk(chunk: tuple[list[int], str]) -> list[Outcome]:
+def _run_chunk(chunk: tuple[list[int], str]) -> list[SeedOutcome]:
     seeds, world = chunk
     return [run_seed(seed, world) for seed in seeds]
 
@@ -64,11 +64,11 @@ def _run_chunk(chunk: tuple[list[int], str]) -> list[Outcome]:
 def run_campaign(
     seeds: Iterable[int], world: str = "small", jobs: int = 1, progress: Callable[[int], None] | None = None
 ) -> Campaign:
-    """Run all seeds on ``jobs`` processes; ``progress`` is told how many more are done."""
+    """Run all seeds on ``jobs`` processes; ``progress`` gets how many more are done."""
     started = time.perf_counter()
     chunks = ((chunk, world) for chunk in _chunks(seeds))
     runs = steps = faults = 0
-    failures: list[Outcome] = []
+    failures: list[SeedOutcome] = []
     for outcomes in _map(chunks, jobs):
         runs += len(outcomes)
         steps += sum(outcome.steps for outcome in outcomes)
@@ -79,7 +79,7 @@ def run_campaign(
     return Campaign(runs, failures, steps, faults, time.perf_counter() - started)
 
 
-def _map(chunks: Iterable[tuple[list[int], str]], jobs: int) -> Iterator[list[Outcome]]:
+def _map(chunks: Iterable[tuple[list[int], str]], jobs: int) -> Iterator[list[SeedOutcome]]:
     if jobs == 1:
         yield from map(_run_chunk, chunks)
         return

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from zlib import crc32
 
-from logplayer.core import event
+from logplayer.core import events
+from logplayer.core.control_state import Control
 from logplayer.core.entry import (
     Entry,
     ExplicitMap,
     HashMap,
     MapChanged,
-    Mutation,
     Quarantined,
     RangeMap,
     Record,
@@ -27,13 +27,13 @@ from logplayer.core.entry import (
     TargetRemoved,
 )
 from logplayer.core.fence import Position
-from logplayer.core.membership import Control
 from logplayer.core.player import Player
 from logplayer.core.trace import Sink, config
 from logplayer.testing.sim.checkers import Checkers, Violation
-from logplayer.testing.sim.host import Host
-from logplayer.testing.sim.options import Options
+from logplayer.testing.sim.host import SimHost
+from logplayer.testing.sim.options import SimOptions
 from logplayer.testing.sim.world import LOG_ID, Every, SimLog, SimTarget, owner_by
+from logplayer.wire.entries import encode_mutation, route_transaction
 
 HEAL_STEPS_PER_ENTRY = 400
 
@@ -41,17 +41,18 @@ HEAL_STEPS_PER_ENTRY = 400
 class Simulation:
     """One world, one seed."""
 
-    _host_class: ClassVar[type[Host]] = Host
+    _host_class: ClassVar[type[SimHost]] = SimHost
 
-    def __init__(self, options: Options, trace: bool = False, sink: Sink | None = None) -> None:
+    def __init__(self, options: SimOptions, trace: bool = False, sink: Sink | None = None) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
         self.log = SimLog()
         self.targets: dict[str, SimTarget] = {}
         self.registered: dict[str, None] = {}  # The members, by the log's records; a dict keeps their order.
+        self.removed_at: dict[str, int] = {}
         self.started_at: dict[str, int] = {}
         self.started_digest: dict[str, int] = {}
-        self.hosts: list[Host] = []
+        self.hosts: list[SimHost] = []
         self.quarantine_ordered: set[tuple[str, int]] = set()
         self.archived: int | None = 0 if options.archive else None
         self.clock = 0
@@ -65,6 +66,8 @@ class Simulation:
         self._to_append = options.entries
         self._takeovers = options.players
         self._spare = 0
+        self._born = 0
+        self.lost: list[SimLog] = []  # Logs that an older state has replaced.
         names = tuple(f"t{i}" for i in range(1, options.targets + 1))
         self._first_map: ShardMap = self._make_map(names)
         self._map = self._first_map
@@ -134,7 +137,7 @@ class Simulation:
         self.clock += span or self.rng.choice((1, 5, 20, 60))
         for host in self.hosts:
             if host.alive and not host.frozen:
-                host.tell(event.Ticked(self.clock))
+                host.tell(events.Ticked(self.clock))
                 host.want_fetch()
 
     def _fault_step(self) -> None:
@@ -148,9 +151,10 @@ class Simulation:
 
     # --- The log --------------------------------------------------------------------------------------------
 
-    def _append(self, mutations: tuple[Mutation, ...], record: Record | None, names: dict[str, bytes]) -> int:
+    def _append(self, payload: bytes, record: Record | None, names: dict[str, bytes]) -> int:
         index = self._next_index()
-        self.log.append(Entry(index, mutations, record), names)
+        self._born += 1
+        self.log.append(Entry(index, payload, record), names, self._born)
         for host in self.hosts:
             host.want_fetch()
         return index
@@ -163,19 +167,20 @@ class Simulation:
         """A transaction with a mutation or a few; where each goes is decided here, by the map as of this moment."""
         rng = self.rng
         self._to_append -= 1
-        mutations: list[Mutation] = []
+        payload = b""
         names: dict[str, bytes] = {}
         for _ in range(rng.choice((1, 1, 2, 3))):
             key = b"%d" % rng.randrange(1000)
-            encoded = b"<%s=%s>" % (key, b"x" * rng.choice((1, 5, 30)))
+            value = b"x" * rng.choice((1, 5, 30))
             explicit = isinstance(self._map, ExplicitMap) or rng.random() < 0.1
             owner = rng.choice(list(self.registered) or ["t1"]) if explicit else owner_by(self._map, key)
-            mutations.append(Mutation(key, encoded, owner if explicit else ""))
+            encoded = encode_mutation(key, value, owner if explicit else "").encoded
+            payload += encoded
             names[owner] = names.get(owner, b"") + encoded
-        self._append(tuple(mutations), None, names)
+        self._append(payload, None, names)
 
     def _append_record(self, record: Record) -> int:
-        return self._append((), record, {})
+        return self._append(b"", record, {})
 
     def trim(self, up_to: int) -> None:
         """A player asked for it; the log obeys."""
@@ -203,23 +208,27 @@ class Simulation:
             start,
             self.control_now(),
             self.options.limits,
+            cut=route_transaction,
             trims=self.options.trim,
             archived=self.archived,
             trimmed=self.log.trimmed,
             trace=self._sink,
+            chain=self.log.chain_at(min(start, epoch)) or b"",
         )
         host = self._host_class(self, core)
         self.hosts.append(host)
-        host.tell(event.Ticked(self.clock))
+        host.tell(events.Ticked(self.clock))
         host.want_fetch()
+        if self.options.trim:
+            self.schedule(host.survey, None)
 
-    def newest(self) -> Host | None:
+    def newest(self) -> SimHost | None:
         """The player with the highest epoch, if it lives."""
         host = self.hosts[-1]
         return host if host.alive else None
 
     def _make_target(self, name: str, at: int, total: int) -> None:
-        start = Position(index=at, digest=total, log_id=LOG_ID)
+        start = Position(index=at, digest=total, log_id=LOG_ID, chain=self.log.chain_at(at) or b"")
         self.targets[name] = target = SimTarget(name, self.schedule, start, self._sink)
         self.started_at[name], self.started_digest[name] = at, total
         if self.options.poison:
@@ -237,7 +246,7 @@ class Simulation:
     def _pick_target(self) -> SimTarget:
         return self.rng.choice(list(self.targets.values()))
 
-    def _pick_host(self) -> Host:
+    def _pick_host(self) -> SimHost:
         return self.rng.choice(self.hosts)
 
     def _crash_target(self) -> None:
@@ -273,7 +282,7 @@ class Simulation:
     def _stop_player(self) -> None:
         host = self._pick_host()
         if self._takeovers and host.alive and not host.frozen:
-            host.tell(event.StopRequested())
+            host.tell(events.StopRequested())
 
     def _hang(self) -> None:
         for link in self._pick_target().links:
@@ -285,6 +294,19 @@ class Simulation:
 
     def _cut(self) -> None:
         self._pick_host().cut(self._pick_target(), silent=self.rng.random() < 0.3)
+
+    def _lie(self) -> None:
+        """A target claims nonsense, until it is asked to stop: an epoch that nobody has, or more than the log has."""
+        target = self._pick_target()
+        if target.lie is not None:
+            target.lie = None
+        elif self.rng.random() < 0.3:
+            target.lie = "DIVERGED", self.log.last + 1_000_000
+        else:
+            epochs = (0, self.log.last, self.log.last + 1, 2**63 - 1, self.rng.randrange(self.log.last + 2))
+            target.lie = "FENCED", self.rng.choice(epochs)
+        for link in target.links:
+            target.drop(link)  # Else nobody would ask it.
 
     def _pause(self) -> None:
         self.clock += 1000  # Everybody's time, or one host's pause: the core must not mistake it for a death.
@@ -298,19 +320,19 @@ class Simulation:
             self._add_target()
         elif what < 0.7 and len(self.registered) > 1:
             name = self.rng.choice(list(self.registered))
-            self._append_record(TargetRemoved(name))
+            self.removed_at[name] = self._append_record(TargetRemoved(name))
             del self.registered[name]
         elif not isinstance(self._map, ExplicitMap):
             self._map = self._make_map(tuple(self.registered))
             self._append_record(MapChanged(self._map))
 
     def _add_target(self) -> None:
-        """A new target, or one that was removed and that somebody has filled anew: it remembers its last session."""
+        """A new target, or one that was removed and that somebody has filled again: it remembers its last session."""
         gone = [name for name in self.targets if name not in self.registered]
         if gone and self.rng.random() < 0.5:
             name = self.rng.choice(gone)
             at = self._append_record(TargetAdded(name))
-            self.targets[name].refill(at)
+            self.targets[name].refill(at, self.log.chain)
             self.started_at[name], self.started_digest[name] = at, 0
             self.checkers.forget(name)
         else:
@@ -319,17 +341,27 @@ class Simulation:
             self._make_target(name, self._append_record(TargetAdded(name)), 0)
         self.registered[name] = None
 
+    def _restore(self) -> None:
+        """An older backup takes the log's place, under whoever plays: what came after it is lost, in silence."""
+        if self.options.restore and not self.lost:
+            self.restore(self.rng.choice([self.log.trimmed, *(i for i in self.log.indexes if i > self.log.trimmed)]))
+
+    def restore(self, at: int) -> None:
+        self.lost.append(self.log)
+        self.log = self.log.up_to(at)
+        self.checkers.restored(at)
+
     def _archive(self) -> None:
         if self.archived is not None:
             self.archived = self.rng.choice([i for i in [0, *self.log.indexes] if i >= self.archived])
             for host in self.hosts:
                 if host.alive and not host.frozen:
-                    host.tell(event.Archived(self.archived))
+                    host.tell(events.Archived(self.archived))
 
     def _retry(self) -> None:
         host = self._pick_host()
         if host.alive and not host.frozen:
-            host.tell(event.RetryRequested(self._pick_target().name))
+            host.tell(events.RetryRequested(self._pick_target().name))
 
     _faults = (
         _crash_target,
@@ -340,6 +372,7 @@ class Simulation:
         _take_over,
         _stop_player,
         _hang,
+        _lie,
         _replay,
         _cut,
         _cut,
@@ -347,6 +380,7 @@ class Simulation:
         _pause,
         _change_members,
         _archive,
+        _restore,
         _retry,
     )
 
@@ -357,6 +391,7 @@ class Simulation:
         while self._to_append:
             self._append_data()
         for target in self.targets.values():
+            target.lie = None
             if not target.up:
                 target.restart()
             target.thaw()
@@ -380,14 +415,29 @@ class Simulation:
                 if (queue.name, blocked.index) not in self.quarantine_ordered:
                     self.quarantine_ordered.add((queue.name, blocked.index))
                     self._append_record(Quarantined(queue.name, blocked.index))
-            elif blocked is not None and blocked.kind != "BAD_BATCH":  # A replayed batch; it passes.
+            elif blocked is not None and self.lost and blocked.kind in ("FENCED", "DIVERGED"):
+                self._remedy(host, self.targets[queue.name], blocked.kind)
+            elif blocked is not None and blocked.kind not in ("BAD_BATCH", "FENCED", "DIVERGED"):  # A replay, a lie.
                 raise Violation("progress", f"{queue.name} is blocked for good: {blocked}")
         return self.checkers.converged()
+
+    def _remedy(self, host: SimHost, target: SimTarget, kind: str) -> None:
+        """What an operator does once the log was restored: free a fence of the lost log, fill what has diverged."""
+        if kind == "FENCED" and target.position.session.epoch > host.core.epoch:
+            target.unfence()
+        elif kind == "DIVERGED" and self.log.chain_at(target.position.index) != target.position.chain:
+            at = self.rng.choice([self.log.trimmed, *(i for i in self.log.indexes if i > self.log.trimmed)])
+            target.refill(at, self.log.chain_at(at) or b"")
+            self.started_at[target.name], self.started_digest[target.name] = at, 0
+            self.checkers.forget(target.name)
+        else:
+            return
+        host.tell(events.RetryRequested(target.name))
 
     # --- What is left ---------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """Where everybody stands, for a failing run."""
+        """The state of all players and targets, for a failing run."""
         targets = [f"{t.name}={t.position.index}" for t in self.targets.values()]
         queues = [repr(queue) for host in self.hosts if host.alive for queue in host.core.queues.values()]
         return f"log ends at {self.log.last}, trimmed {self.log.trimmed}; {' '.join(targets)}; {'; '.join(queues)}"

@@ -6,14 +6,15 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from logplayer.core import effect, event
-from logplayer.core.entry import Mutation, Quarantined, Takeover, TargetAdded, TargetRemoved
+from logplayer.core import effects, events
+from logplayer.core.entry import Quarantined, QuarantineRevoked, Takeover, TargetAdded, TargetRemoved
 from logplayer.core.limits import Limits
 from logplayer.testing.sim.checkers import Checkers
-from logplayer.testing.sim.host import Host
-from logplayer.testing.sim.options import Options
+from logplayer.testing.sim.host import SimHost
+from logplayer.testing.sim.options import SimOptions
 from logplayer.testing.sim.simulation import Simulation
 from logplayer.testing.sim.world import SimTarget
+from logplayer.wire.entries import encode_mutation
 
 ACTS_MAX = 20_000  # A story that is not quiet by then never will be.
 
@@ -34,14 +35,14 @@ class _Steady(random.Random):
 class _Watch(Checkers):
     """The simulator's checkers. A story may tell somebody to re-seed: it trims by hand."""
 
-    def reported(self, report: effect.Report) -> None:
+    def reported(self, report: effects.Report) -> None:
         pass
 
 
-class _Teller(Host):
+class _Teller(SimHost):
     """A host that also tells what the trace leaves out."""
 
-    def tell(self, fact: event.Event) -> None:
+    def tell(self, fact: events.Event) -> None:
         story = self.sim
         assert isinstance(story, Story)
         before = {name: queue.health.attempts for name, queue in self.core.queues.items()}
@@ -54,15 +55,16 @@ class _Teller(Host):
         super().fetch()
         self.want_fetch()
 
-    def _tell_report(self, request: effect.Report) -> None:
+    def _tell_report(self, request: effects.Report) -> None:
         self._say(f"P{self.core.epoch} reports {request.target}: {request.what}")
         self.sim.checkers.reported(request)
 
-    def _tell_step_down(self, request: effect.StepDown) -> None:
+    def _tell_step_down(self, request: effects.StepDown) -> None:
         self._say(f"P{self.core.epoch} steps down: {request.reason}")
+        self.sim.checkers.stepped_down(self, request)
         self.kill()
 
-    def _tell_stop(self, request: effect.Stop) -> None:
+    def _tell_stop(self, request: effects.Stop) -> None:
         self._say(f"P{self.core.epoch} has drained and stops")
         self.sim.checkers.stopped(self)
         self.kill()
@@ -72,10 +74,10 @@ class _Teller(Host):
         self.sim.say(line)
 
     _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        **Host._performers,
-        effect.Report: _tell_report,
-        effect.StepDown: _tell_step_down,
-        effect.Stop: _tell_stop,
+        **SimHost._performers,
+        effects.Report: _tell_report,
+        effects.StepDown: _tell_step_down,
+        effects.Stop: _tell_stop,
     }
 
 
@@ -86,7 +88,7 @@ class Story(Simulation):
 
     def __init__(self, targets: int, map_: str, trim: bool, archive: bool, limits: Limits) -> None:
         self.lines: list[str] = []
-        options = Options(
+        options = SimOptions(
             seed=0,
             targets=targets,
             entries=0,
@@ -102,6 +104,7 @@ class Story(Simulation):
             poison=False,
             trim=trim,
             archive=archive,
+            restore=False,
             limits=limits,
         )
         super().__init__(options, sink=self._recorded)
@@ -131,17 +134,19 @@ class Story(Simulation):
                 self.checkers.applied(owner)
         raise AssertionError(f"not quiet after {ACTS_MAX} acts: {self.describe()}")
 
-    # --- Commands: each takes the words behind its name -----------------------------------------------------
+    # --- Commands: each takes the words after its name ------------------------------------------------------
 
     def append(self, *words: str) -> None:
         count = int(words[0].removeprefix("x")) if "=" not in words[0] else 1
         parts = [word.split("=", 1) for word in words if "=" in word]
-        mutations = tuple(Mutation(name.encode(), text.encode(), name) for name, text in parts)
+        payload = b""
         names: dict[str, bytes] = {}
         for name, text in parts:
-            names[name] = names.get(name, b"") + text.encode()
+            encoded = encode_mutation(name.encode(), text.encode(), name).encoded
+            payload += encoded
+            names[name] = names.get(name, b"") + encoded
         for _ in range(count):
-            self._append(mutations, None, dict(names))
+            self._append(payload, None, dict(names))
 
     def gap(self, count: str) -> None:
         self._gap = int(count)
@@ -182,17 +187,24 @@ class Story(Simulation):
         self._host(name).kill()
 
     def stop(self, name: str) -> None:
-        self._host(name).tell(event.StopRequested())
+        self._host(name).tell(events.StopRequested())
 
     def retry(self, name: str) -> None:
-        self.hosts[-1].tell(event.RetryRequested(name))
+        self.hosts[-1].tell(events.RetryRequested(name))
 
     def poison(self, name: str, index: str) -> None:
         self.targets[name].poisoned = {int(index)}
 
+    def lie(self, name: str, kind: str = "", index: str = "0") -> None:
+        self.targets[name].lie = (kind, int(index)) if kind else None
+
     def quarantine(self, name: str, index: str) -> None:
         self.quarantine_ordered.add((name, int(index)))
         self._append_record(Quarantined(name, int(index)))
+
+    def unquarantine(self, name: str, index: str) -> None:
+        self.quarantine_ordered.discard((name, int(index)))
+        self._append_record(QuarantineRevoked(name, int(index)))
 
     def add(self, name: str) -> None:
         at = self._append_record(TargetAdded(name))
@@ -205,9 +217,12 @@ class Story(Simulation):
         del self.registered[name]
 
     def refill(self, name: str, index: str) -> None:
-        self.targets[name].refill(int(index))
+        self.targets[name].refill(int(index), self.log.chain_at(int(index)) or b"")
         self.started_at[name], self.started_digest[name] = int(index), 0
         self.checkers.forget(name)
+
+    def restore_log(self, index: str) -> None:
+        self.restore(int(index))
 
     def trim_by_hand(self, index: str) -> None:
         self.log.trimmed = max(self.log.trimmed, int(index))
@@ -216,7 +231,7 @@ class Story(Simulation):
         self.archived = int(index)
         for host in self.hosts:
             if host.alive:
-                host.tell(event.Archived(self.archived))
+                host.tell(events.Archived(self.archived))
 
     def status(self) -> None:
         for host in self.hosts:
@@ -231,12 +246,12 @@ class Story(Simulation):
                     )
         for target in self.targets.values():
             held = " ".join(f"{'!' if one.quarantine else ''}{one.index}" for one in target.applied)
-            self.say(f"  {target.name} stands at {target.position.index} and holds [{held}]")
+            self.say(f"  {target.name} has index {target.position.index} and holds [{held}]")
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> SimHost:
         return self.hosts[int(name.removeprefix("p")) - 1]
 
-    def _one(self, name: str) -> Host | SimTarget:
+    def _one(self, name: str) -> SimHost | SimTarget:
         return self._host(name) if name.startswith("p") else self.targets[name]
 
     commands: ClassVar[dict[str, Callable[..., None]]] = {
@@ -254,10 +269,13 @@ class Story(Simulation):
         "stop": stop,
         "retry": retry,
         "poison": poison,
+        "lie": lie,
         "quarantine": quarantine,
+        "unquarantine": unquarantine,
         "add": add,
         "remove": remove,
         "refill": refill,
+        "restore": restore_log,
         "trim": trim_by_hand,
         "archived": archive_up_to,
         "status": status,
