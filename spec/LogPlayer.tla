@@ -130,8 +130,10 @@ Stop(p) ==
   /\ toPlayer' = Remove(toPlayer, {s \in DOMAIN toPlayer : Epoch(s) = p})
   /\ UNCHANGED <<trim, toTarget, target, reseed>>
 
-\* A player learns of a newer one by a refusal (FENCED) or by reading its takeover record in the log.
-StepDown(p) == (\E q \in Players : q > p /\ player[q].status # "waiting") /\ Stop(p)
+\* A newer player has started, so its takeover record is in the log.  Only the log tells: the main stream comes past
+\* the record, or a refusal (FENCED) makes the player look.  The word of a target alone does not stop a player.
+Superseded(p) == \E q \in Players : q > p /\ player[q].status # "waiting"
+StepDown(p)   == Superseded(p) /\ Stop(p)
 
 ----------------------------------------------------------------------------
 (* The player: the main stream *)
@@ -306,13 +308,15 @@ Reject(s) ==
   /\ toPlayer' = Ended({s}, "ended")
   /\ UNCHANGED <<trim, player, queue, reader, target, reseed>>
 
-\* The store refuses entry `to + 1` for good: what precedes it is applied, and the session ends.
+\* The store refuses an entry after `to` for good: what precedes it is applied, up to the last place that the target can
+\* name, and the session ends.
 ApplyPart(s, n, to) ==
   LET t  == Name(s)
       bs == SubSeq(toTarget[s].batches, 1, n) IN
   /\ Reading(s) /\ n \in 1..Len(toTarget[s].batches)
   /\ SessionFits(s) /\ RangeFits(t, Head(bs)) /\ Chained(bs)
-  /\ bs[n].prev < to /\ to < bs[n].to /\ t \in Dest[to + 1]
+  /\ Head(bs).prev < to /\ to < bs[n].to /\ \E e \in (to + 1)..bs[n].to : t \in Dest[e]
+  /\ \A k \in 1..n : bs[k].to # to     \* else it is Apply of fewer batches, and then the end
   /\ target' = [target EXCEPT ![t].index = to, ![t].applied = @ \o SelectSeq(Joined(bs), LAMBDA e : e <= to)]
   /\ toTarget' = Remove(toTarget, {s})
   /\ toPlayer' = Ended({s}, "ended")
@@ -338,6 +342,13 @@ Crash(t) ==
   /\ toPlayer' = Ended(S, "ended")
   /\ UNCHANGED <<trim, player, queue, reader, reseed>>
 
+\* A target says FENCED although nobody has fenced the session; nothing at the target has changed.
+Lie(s) ==
+  /\ s \in DOMAIN toTarget
+  /\ toTarget' = Remove(toTarget, {s})
+  /\ toPlayer' = Ended({s}, "FENCED")
+  /\ UNCHANGED <<trim, player, queue, reader, target, reseed>>
+
 ----------------------------------------------------------------------------
 Next ==
   \/ \E p \in Players :
@@ -350,7 +361,7 @@ Next ==
             \/ \E i \in Indexes : Fetch(p, t, i) \/ ReceiveAck(p, t, i)
             \/ \E n \in 0..Len(queue[p][t].entries), to \in Indexes : Send(p, t, n, to)
   \/ \E s \in DOMAIN toTarget :
-       \/ Accept(s) \/ Refuse(s) \/ Reject(s) \/ Lose(s)
+       \/ Accept(s) \/ Refuse(s) \/ Reject(s) \/ Lose(s) \/ Lie(s)
        \/ \E n \in 1..Len(toTarget[s].batches) : Apply(s, n) \/ \E i \in Indexes : ApplyPart(s, n, i)
   \/ \E t \in Targets : Crash(t)
 

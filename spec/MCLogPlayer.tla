@@ -9,6 +9,8 @@ CONSTANTS
   DisconnectsMax,  \* sessions that one end gives up although the other does not
   CrashesMax,      \* crashes of targets
   RefusalsMax,     \* entries that a target's store refuses, until the next session
+  LiesMax,         \* sessions that a target ends with FENCED although nobody has fenced them
+  Liars,           \* targets that answer every Open so
   TermMax,         \* sessions of one player with one target; only a model without epochs comes near it
   FetchCountMax,   \* entries that the catch-up reader fetches at once
   AnyStart,        \* players start anywhere in the log, not at the trim point only
@@ -19,7 +21,10 @@ CONSTANTS
 VARIABLE faults    \* how many are left
 mcvars == <<vars, faults>>
 
-MCInit == Init /\ faults = [disconnects |-> DisconnectsMax, crashes |-> CrashesMax, refusals |-> RefusalsMax]
+MCInit ==
+  Init /\ faults = [disconnects |-> DisconnectsMax, crashes |-> CrashesMax, refusals |-> RefusalsMax, lies |-> LiesMax]
+
+Honest == Targets \ Liars
 
 ----------------------------------------------------------------------------
 FullTakers(p, e) == {t \in Takers(p, e) : MustDemote(queue[p][t])}
@@ -45,9 +50,12 @@ MCSend(p, t) ==
 
 Abandoned(s) == s \notin DOMAIN toPlayer
 
-\* What needs no fault: an end that reads that its session is over, or that nobody cares for any more.
+\* What needs no fault: an end that reads that its session is over, or that nobody cares for any more.  A player that
+\* reads FENCED looks at the log: if it shows a newer player it steps down, else that target alone waits.
+Disbelieved(p) == ~Superseded(p)
 Noticed(p, t) ==
-  HasSession(p, t) /\ toPlayer[Session(p, t)].ended \in {"ended", "STALE_SESSION"} /\ Suspend(p, t)
+  /\ HasSession(p, t) /\ Suspend(p, t)
+  /\ LET why == toPlayer[Session(p, t)].ended IN why \in {"ended", "STALE_SESSION"} \/ (why = "FENCED" /\ Disbelieved(p))
 Forgotten(s) == Abandoned(s) /\ (toTarget[s].opening \/ toTarget[s].batches # <<>>) /\ Lose(s)
 
 Working ==
@@ -59,7 +67,9 @@ Working ==
             \/ MCFetch(p, t) \/ Push(p, t) \/ Join(p, t) \/ MCSend(p, t)
             \/ HasSession(p, t) /\ \E i \in toPlayer[Session(p, t)].acks : ReceiveAck(p, t, i)
   \/ \E s \in DOMAIN toTarget :
-       \/ Accept(s) \/ Refuse(s) \/ Apply(s, 1) \/ Forgotten(s)
+       \/ Name(s) \in Honest /\ (Accept(s) \/ Refuse(s))
+       \/ Name(s) \in Liars /\ Lie(s)
+       \/ Apply(s, 1) \/ Forgotten(s)
        \/ toTarget[s].batches # <<>> /\ Reject(s)
 
 Disconnect ==
@@ -71,7 +81,8 @@ MCNext ==
   \/ Working /\ UNCHANGED faults
   \/ faults.disconnects > 0 /\ Disconnect /\ faults' = [faults EXCEPT !.disconnects = @ - 1]
   \/ faults.crashes > 0 /\ (\E t \in Targets : Crash(t)) /\ faults' = [faults EXCEPT !.crashes = @ - 1]
-
+  \/ /\ faults.lies > 0 /\ (\E s \in DOMAIN toTarget : ~Abandoned(s) /\ Lie(s))
+     /\ faults' = [faults EXCEPT !.lies = @ - 1]
   \/ /\ faults.refusals > 0 /\ faults' = [faults EXCEPT !.refusals = @ - 1]
      /\ \E s \in DOMAIN toTarget : toTarget[s].batches # <<>> /\ \E i \in Indexes : ApplyPart(s, 1, i)
 
@@ -79,9 +90,9 @@ MCNext ==
 MCSpec == MCInit /\ [][MCNext]_mcvars /\ WF_mcvars(MCNext)
 
 \* The same as an invariant, which TLC checks far quicker: where nothing but a fault can happen any more,
-\* everything has arrived and one player knows it.
+\* everything has arrived and one player knows it.  A target that always lies gets nothing; the others get everything.
 RestsOnlyWhenDone ==
-  \/ \E p \in Players : \A t \in Targets : queue[p][t].acked = Last
+  \/ \E p \in Players : \A t \in Honest : queue[p][t].acked = Last
   \/ ENABLED Working
 
 \* The bounds leave things out and add none.
@@ -110,6 +121,10 @@ ForgetsIndex(x)   ==                      \* for AfterCrash: the last entry was 
   IF x.applied = <<>> THEN x
   ELSE LET kept == SubSeq(x.applied, 1, Len(x.applied) - 1) IN
        [x EXCEPT !.applied = kept, !.index = IF kept = <<>> THEN 0 ELSE kept[Len(kept)]]
+
+StepDownOnWord(p) ==                      \* for StepDown: a target's word stops the player
+  (\E t \in Targets : HasSession(p, t) /\ toPlayer[Session(p, t)].ended = "FENCED") /\ Stop(p)
+NeverDisbelieved(p) == FALSE              \* for Disbelieved: FENCED waits for a newer player that may not exist
 
 JoinInTwoSteps(p, t) ==                   \* for Join: the test and the switch are two steps
   LET x == queue[p][t] IN
