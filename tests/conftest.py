@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
+import hypothesis
 import pytest
 
-from servers import QUICK_JAVA, postgres_url, redis_url
-from spark_session import spark
+from logplayer.testing.orphans import end_with_this_process
+from tests import ROOT
+from tests.servers import QUICK_JAVA, postgres_url, redis_url
+from tests.spark_session import spark
+from tests.sync_layer import sync_layer, sync_library
 
-__all__ = ["postgres_url", "redis_url", "spark"]
+__all__ = ["postgres_url", "redis_url", "spark", "sync_layer", "sync_library"]
+
+end_with_this_process()  # Also by SIGKILL: servers of a test run never outlive it.
+
+# Hundreds of processes are started here. Whatever the user's environment says, each finds its modules compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "pycache"))
+sys.dont_write_bytecode = False
+
+hypothesis.settings.register_profile("house", deadline=None)  # A machine that is busy is not a broken promise.
+hypothesis.settings.load_profile("house")
 
 # Spark's JVMs live for a minute or two here: the optimising compiler and parallel collection cost more than they give.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_name, " ".join(QUICK_JAVA))
+
+
+@pytest.fixture(scope="module")
+def no_garbage() -> None:
+    """For tests that parse source: a finalizer that runs inside ast.parse breaks it in Python 3.11."""
+    gc.collect()
 
 
 class TellAtOnce:
@@ -54,32 +76,71 @@ LONG = (
     "tests/docs/test_documents.py",
     "tests/log/test_kafka.py",
     "tests/log/test_kit_nats.py",
+    "tests/log/test_kit_etcd.py",
     "tests/spark/test_processes.py",
     "tests/spec/test_spec_trace.py",
     "tests/process/test_campaign.py",
     "tests/target/test_store_contract.py",
     "tests/sim/test_sim_mutants.py",
+    "tests/mutants/test_mutants.py",
 )
+ALONE = ("tests/mutants/test_mutants.py",)  # Each test of these may go to any worker.
+
+# Why a file or folder is not part of the quick half; a file may have several reasons. `pytest -m quick` is the rest.
+MARKS = {
+    "spark": ("tests/spark/", "tests/bench/test_results.py", "tests/bench/test_rivals_spark.py"),
+    "servers": (
+        *("tests/log/test_kafka.py", "tests/log/test_nats.py", "tests/log/test_kit_nats.py"),
+        *("tests/log/test_etcd.py", "tests/log/test_kit_etcd.py", "tests/log/test_replicated.py"),
+        *("tests/log/test_standby.py", "tests/log/test_partition.py", "tests/log/test_cluster_security.py"),
+        *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
+    ),
+    "mutants": ("tests/mutants/test_mutants.py",),
+    "browser": ("tests/admin/test_page.py", "tests/admin/test_page_many.py", "tests/admin/test_page_demo.py"),
+    "slow": (
+        *("tests/bench/", "tests/demo/", "tests/docs/test_documents.py", "tests/packaging/", "tests/process/"),
+        *("tests/contract/", "tests/spec/", "tests/sim/test_sim_mutants.py", "tests/target/test_store_contract.py"),
+        *("tests/log/test_crash_steps.py", "tests/log/test_kit_server.py", "tests/log/test_strangers.py"),
+        *("tests/log/test_log_cli.py", "tests/target/test_target_cli.py", "tests/target/test_store_crash_steps.py"),
+        *("tests/player/test_many.py", "tests/player/test_promises.py", "tests/player/test_start.py"),
+        *("tests/sim/test_sim_replay.py", "tests/sim/test_sim_trace.py", "tests/test_exit_codes.py"),
+    ),
+}
+SERVERS = {"postgres_url", "redis_url", "nats_cluster", "etcd_cluster"}  # Fixtures that start one.
 
 
 def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def marks_of(item: pytest.Item) -> set[str]:
+    """By where it is, and by the servers that it asks for."""
+    found = {mark for mark, places in MARKS.items() if item.nodeid.startswith(places)}
+    if SERVERS & set(getattr(item, "fixturenames", ())):
+        found.add("servers")
+    return found or {"quick"}
+
+
+@pytest.hookimpl(tryfirst=True)  # Before -m chooses.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that the workers end together."""
+    """Mark every test, and let what takes longest begin first, so that the workers end together."""
+    for item in items:
+        for mark in marks_of(item):
+            item.add_marker(mark)
     turns = {file: turn for turn, file in enumerate(LONG)}
     items.sort(key=lambda item: turns.get(file_of(item.nodeid), len(turns)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A worker takes a whole file, or everything that shares the Spark session."""
-    from xdist.scheduler import LoadFileScheduling
+    """A worker takes a whole file, everything that shares the Spark session, or one test that stands alone."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-    class BySession(LoadFileScheduling):
+    class BySession(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = file_of(nodeid)
+            if file in ALONE:
+                return nodeid
             return "spark" if file in ON_SPARK else file
 
     return BySession(config, log)

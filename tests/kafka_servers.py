@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from servers import IN_CI, QUICK_JAVA, missing
+from tests.servers import IN_CI, QUICK_JAVA, missing
 
 
 def free_port(count: int) -> int:
     """A port below as many free ones as the brokers need."""
-    from logplayer.bench.rivals.brokers import CONTROLLER_OFFSET
+    from bench.rivals.brokers import CONTROLLER_OFFSET
 
     for _ in range(100):
         port = random.randrange(26000, 31000, 100)
@@ -38,8 +38,8 @@ def kafka_brokers(count: int) -> Iterator[object]:
         import confluent_kafka  # noqa: F401
     except ImportError:
         missing("confluent-kafka is not installed")
-    from logplayer.bench.rivals import jars
-    from logplayer.bench.rivals.brokers import Brokers
+    from bench.rivals import jars
+    from bench.rivals.brokers import Brokers
 
     if not jars.fetched("kafka"):
         if not IN_CI:

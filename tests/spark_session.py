@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from servers import IN_CI
+from tests.servers import IN_CI
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

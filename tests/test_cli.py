@@ -1,7 +1,8 @@
-"""The command line as a stranger meets it: help everywhere, exit code 2 for mistakes, quick to start, no tracebacks."""
+"""The command line for a newcomer: help everywhere, exit code 2 for mistakes, quick to start, no tracebacks."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from logplayer.cli import cli
+from logplayer.cli.main import cli
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_the_help_of_all_loads_no_engine() -> None:
     code = (
-        "import sys, logplayer.cli as c\n"
+        "import sys, logplayer.cli.main as c\n"
         "context = c.click.Context(c.cli)\n"
         "c.cli.list_commands(context)\n"
         "print(*[m for m in ('grpc', 'pyspark') if m in sys.modules])"
@@ -83,7 +84,7 @@ def test_the_help_of_all_loads_no_engine() -> None:
 
 
 def test_playing_without_spark_loads_no_spark() -> None:
-    code = "import logplayer.player.cli, sys; print('pyspark' in sys.modules)"
+    code = "import logplayer.cli.play, sys; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
 
@@ -91,9 +92,8 @@ def test_playing_without_spark_loads_no_spark() -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("play", "--in-process", "--log", "grpc://127.0.0.1:1"), "127.0.0.1:1"),
         (("play", "--in-process", "--log", "ftp://x"), "scheme"),
-        (("play", "--in-process", "--log", "file:///tmp/logplayer-none/x", "--status", "here"), "HOST:PORT"),
+        (("play", "--in-process", "--log", "file:///tmp/logplayer-none/x", "--http", "here"), "HOST:PORT"),
         (("play", "--tokens"), "--tokens"),
         (("status", "--player", "127.0.0.1:1"), "logplayer play"),
         (("status", "--player", "nowhere"), "HOST:PORT"),
@@ -116,3 +116,13 @@ def test_a_mistake_is_told_without_a_traceback(arguments: tuple[str, ...], word:
     assert done.returncode in (1, 2), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert word in done.stderr
+
+
+@pytest.mark.parametrize(("words", "word"), [("logplayer ta", "target"), ("logplayer target wait --ti", "--timeout")])
+def test_shells_complete_commands_and_options(words: str, word: str) -> None:
+    asked = {"_LOGPLAYER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    command = [sys.executable, "-m", "logplayer.cli"]
+    done = subprocess.run(
+        command, env={**os.environ, **asked}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [f"plain,{word}"], "")

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from logplayer import cli, config
-from logplayer.core.entry import ExplicitMap, HashMap, RangeMap
+from logplayer import config
+from logplayer.cli import main
+from logplayer.cli.options import merge
+from logplayer.cli.security import security_from, security_options
+from logplayer.core.entry import ExplicitMap, RangeMap
 from logplayer.core.limits import Limits
 from logplayer.errors import ConfigError
+from logplayer.wire.security import Security
 
 GOOD = """
 [log]
 address = "grpc://127.0.0.1:7100"
 [player]
 group = "g"
-status = "127.0.0.1:7300"
+http = "127.0.0.1:7300"
 engine = "in-process"
 trims = true
 tick_ms = 20
@@ -39,16 +47,20 @@ token_file = "token"
 master = "local[2]"
 groups = 2
 """
+SHORT = GOOD.replace("[targets.a]\naddress", "[targets]\na").replace("[targets.b]\naddress", "b")
 TARGETS = '[targets.a]\naddress = "tcp://127.0.0.1:1"\n[targets.b]\naddress = "tcp://127.0.0.1:2"\n'
 
 # What the file says; what the message must name besides the file: the key, and what to change.
 WRONG = {
+    "a target with a slash": ('[targets]\n"a/b" = "tcp://h:1"\n', ("[targets]", "not a target's name")),
     "no TOML": ("[log\n", ("not TOML", "line 1")),
     "unknown section": ("[lgo]\n", ("[lgo]", "did you mean 'log'?")),
     "unlike any section": ("[zzz]\n", ("[zzz]", "use one of", "limits")),
     "section as a value": ('log = "x"\n', ("log", "[log]")),
     "unknown key": ('[log]\nadress = "x"\n', ("[log]", "'adress'", "did you mean 'address'?")),
     "unlike any key": ("[player]\nzzz = 1\n", ("[player]", "'zzz'", "use one of", "tick_ms")),
+    "a number as a target": ("[targets]\na = 7201\n", ("[targets] a = 7201", "an address in quotes", "[targets.a]")),
+    "a word as a target": ('[targets]\na = "shard1"\n', ("[targets.a] address = 'shard1'", "grpc://HOST:PORT")),
     "number for text": ("[log]\naddress = 7100\n", ("[log] address = 7100", "text in quotes")),
     "text for number": ('[player]\ntick_ms = "5"\n', ("[player] tick_ms = '5'", "a whole number")),
     "fraction for number": ("[player]\ntick_ms = 0.5\n", ("tick_ms = 0.5", "a whole number")),
@@ -63,16 +75,15 @@ WRONG = {
     "limit of zero": ("[limits]\nqueue_count_max = 0\n", ("[limits] queue_count_max = 0", "at least 1")),
     "limits that do not fit": ("[limits]\nheartbeat_ms = 9000\n", ("heartbeat_ms", "silence_ms_max", "lower")),
     "target without address": ("[targets.a]\n", ("[targets.a]", "address =")),
-    "target as a value": ('[targets]\na = "tcp://127.0.0.1:1"\n', ("[targets] a", "[targets.a]")),
     "empty target address": ('[targets.a]\naddress = ""\n', ("[targets.a] address", "grpc://HOST:PORT")),
     "target address": ('[targets.a]\naddress = "http://x"\n', ("[targets.a] address", "grpc://HOST:PORT")),
     "target port": ('[targets.a]\naddress = "tcp://h:99999"\n', ("[targets.a] address", "HOST:PORT")),
     "log address": ('[log]\naddress = "/var/wal"\n', ("[log] address", "file:///var/wal")),
     "log scheme": ('[log]\naddress = "fil:///var/wal"\n', ("[log] address", "did you mean file://")),
-    "status address": ('[player]\nstatus = "7200"\n', ("[player] status = '7200'", "HOST:PORT")),
+    "http address": ('[player]\nhttp = "7200"\n', ("[player] http = '7200'", "HOST:PORT")),
     "map kind": (TARGETS + '[map]\nkind = "modulo"\n', ("[map] kind = 'modulo'", "hash, range or explicit")),
     "map target": (TARGETS + '[map]\ntargets = ["c"]\n', ("[map]", "'c'", "[targets.c]")),
-    "hash map of nobody": ('[map]\nkind = "hash"\n', ("[map]", "at least one target")),
+    "hash map of nobody": ('[map]\nkind = "hash"\ntargets = []\n', ("[map]", "at least one target")),
     "range without bounds": (TARGETS + '[map]\nkind = "range"\n', ("[map]", "1 rising bounds")),
     "falling bounds": (
         '[map]\nkind = "range"\ntargets = ["a", "b", "c"]\nbounds = ["m", "b"]\n',
@@ -88,9 +99,23 @@ WRONG = {
 def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     monkeypatch.setattr(sys, "argv", ["logplayer", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     captured = capsys.readouterr()
     return int(ended.value.code or 0), captured.err
+
+
+@pytest.fixture
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that the good files name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("s3cret\n")
+
+
+@pytest.mark.usefixtures("token")
+def test_a_target_in_one_line() -> None:
+    """It is what everyone types first."""
+    assert "[targets.a]" not in SHORT
+    assert config.read(tomllib.loads(SHORT), "x.toml") == config.read(tomllib.loads(GOOD), "x.toml")
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -148,16 +173,17 @@ def test_no_log_and_wrong_options_are_told(
         assert word in error
 
 
+@pytest.mark.usefixtures("token")
 def test_a_good_file_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "good.toml"
     path.write_text(GOOD)
     read = config.load(str(path))
     assert read.log == "grpc://127.0.0.1:7100"
-    assert (read.group, read.status, read.engine, read.trims) == ("g", "127.0.0.1:7300", "in-process", True)
+    assert (read.group, read.http, read.engine, read.trims) == ("g", "127.0.0.1:7300", "in-process", True)
     assert (read.tick_ms, read.drain_ms_max, read.limits.queue_count_max) == (20, 5000, 10)
     assert read.map == RangeMap((b"m",), ("a", "b"))
     assert read.targets == {"a": "grpc://127.0.0.1:7201", "b": "tcp://127.0.0.1:7302"}
-    assert (read.security, read.master, read.groups) == ({"token_file": "token"}, "local[2]", 2)
+    assert (read.security, read.spark) == (Security(token="s3cret"), config.SparkSettings("local[2]", 2))
 
 
 def test_what_the_file_leaves_out_has_a_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,9 +191,11 @@ def test_what_the_file_leaves_out_has_a_default(tmp_path: Path, monkeypatch: pyt
     assert config.load(None) == config.Config()
     (tmp_path / "logplayer.toml").write_text(TARGETS)
     read = config.load(None)
-    assert read.map == HashMap(("a", "b"))
+    assert read.map is None  # Hash over all targets.
     assert read.limits == Limits()
-    assert config.read({}, "f").map == ExplicitMap()
+    assert config.read({}, "f").map is None
+    assert config.read({"map": {"kind": "hash"}}, "f").map is None
+    assert config.read({"map": {"kind": "explicit"}}, "f").map == ExplicitMap()
 
 
 def test_every_limit_can_be_set() -> None:
@@ -185,3 +213,45 @@ def test_from_a_shell(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("logplayer: logplayer.toml: [player] tick_ms = 'x'")
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("token")
+def test_the_configuration_travels_whole() -> None:
+    """What Spark pickles for its tasks is the whole configuration, security included."""
+    made = config.read(tomllib.loads(GOOD), "x.toml")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert "s3cret" not in repr(made)
+
+
+@pytest.mark.usefixtures("token")
+def test_the_environment_stands_for_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read with the command line and nowhere else. An option wins over them, and they win over the file."""
+    seen: list[Security] = []
+
+    @click.command()
+    @security_options(server=False)
+    def client(**secure: Any) -> None:
+        seen.append(merge(None, "grpc://h:1", secure=secure).security)
+
+    @click.command()
+    @security_options(server=True)
+    def server(**secure: Any) -> None:
+        seen.append(security_from(**secure))
+
+    Path("other").write_text("other\n")
+    monkeypatch.setenv("LOGPLAYER_TLS_CA", "system")
+    monkeypatch.setenv("LOGPLAYER_TOKEN_FILE", "other")
+    client([], standalone_mode=False)
+    client(["--token-file", "token"], standalone_mode=False)
+    Path("logplayer.toml").write_text('[security]\nca = "ca.pem"\n')
+    client([], standalone_mode=False)
+    server([], standalone_mode=False)
+    other, own = Security(ca="system", token="other"), Security(ca="system", token="s3cret")
+    assert seen == [other, own, other, Security()]
+    monkeypatch.delenv("LOGPLAYER_TLS_CA")
+    Path("logplayer.toml").unlink()
+    monkeypatch.setenv("LOGPLAYER_INSECURE", "1")
+    client([], standalone_mode=False)
+    monkeypatch.setenv("LOGPLAYER_INSECURE", "0")
+    client([], standalone_mode=False)
+    assert [one.insecure for one in seen[-2:]] == [True, False]

@@ -1,4 +1,4 @@
-"""``logplayer bench`` as a user meets it: what runs, what is told of the missing, what is a mistake."""
+"""``python -m bench`` as a user runs it: what runs, how it reports what is missing, and mistakes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from logplayer.bench import cli, steps
-from logplayer.bench.contest import Sample, Workload
-from logplayer.bench.experiments import EXPERIMENTS
-from logplayer.bench.raw import Raw
+from bench import cli, steps
+from bench.contest import Sample, Workload
+from bench.experiments import EXPERIMENTS
+from bench.raw import Raw
 from logplayer.errors import UserError
+from tests import ROOT
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "logplayer.cli", "bench", *arguments]
-    environment = {**os.environ, "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "bench", *arguments]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": path}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=240, check=False, cwd=folder, env=environment
     )
@@ -125,8 +127,8 @@ def test_what_every_run_needs_is_asked_for_first(log: str, monkeypatch: pytest.M
     with pytest.raises(UserError, match=r"logplayer\[bench\]"):
         cli._require_parts(log)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
-    monkeypatch.setattr("logplayer.log.cluster.shutil.which", lambda _: None)
-    monkeypatch.setattr("logplayer.log.cluster.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("logplayer.log.nats.local_cluster.shutil.which", lambda _: None)
+    monkeypatch.setattr("logplayer.log.nats.local_cluster.sys.executable", "/nowhere/python")
     if log == "nats":
         with pytest.raises(UserError, match="nats-server"):
             cli._require_parts(log)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.bench import delay_steps
-from logplayer.bench.contest import Workload
-from logplayer.bench.raw import Raw
-from logplayer.bench.steps import Bench, Options
+from bench import delay_steps
+from bench.contest import Workload
+from bench.raw import Raw
+from bench.steps import Bench, Options
 
 SHORTER = Options(rate=25.0, count=200, rounds=1, points=(10,), only=("ours_tcp",))
 

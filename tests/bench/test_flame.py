@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from logplayer.bench import flame
+from bench import flame
 
 STACKS = "main;loop;send;join 30\nmain;loop;send 10\nmain;loop;read <x> 60\nno number\n"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from logplayer.bench import ours
-from logplayer.bench.actor import Actor, ActorFailed
-from logplayer.bench.contest import Contestant, Workload
-from logplayer.bench.logs import make_host
+from bench import ours
+from bench.actor import Actor, ActorFailed
+from bench.contest import Contestant, Workload
+from bench.logs import make_host
 from logplayer.errors import UserError
 
 SMALL = Workload(targets=3, keys=4, rate=200, count=30, warm_up=5)

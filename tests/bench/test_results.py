@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logplayer.bench import percentiles, results
-from logplayer.bench.contest import Sample, Workload
-from logplayer.bench.figures import fair_rate
-from logplayer.bench.raw import Raw
-from logplayer.bench.report import write_report
-from logplayer.bench.tables import result_text
+from bench import percentiles, results
+from bench.contest import Sample, Workload
+from bench.figures import fair_rate
+from bench.raw import Raw
+from bench.report import write_report
+from bench.tables import result_text
 from logplayer.errors import UserError
 
 Filled = tuple[Raw, dict[str, Any], list[list[Sample]]]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.bench.actor import ActorFailed
-from logplayer.bench.contest import Workload
-from logplayer.bench.producer import payload_of
-from logplayer.bench.rivals import jars, parts, rivals
-from logplayer.bench.rivals.__main__ import main
-from logplayer.bench.rivals.brokers import Brokers
+from bench.actor import ActorFailed
+from bench.contest import Workload
+from bench.producer import payload_of
+from bench.rivals import jars, parts, rivals
+from bench.rivals.__main__ import main
+from bench.rivals.brokers import Brokers
 from logplayer.errors import UserError
 from logplayer.wire.codec import decode_transaction
 

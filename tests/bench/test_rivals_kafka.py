@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kafka_servers import kafka_brokers
-from logplayer.bench.actor import ActorFailed
-from logplayer.bench.contest import Sample, Workload
-from servers import missing
+from bench.actor import ActorFailed
+from bench.contest import Sample, Workload
+from tests.kafka_servers import kafka_brokers
+from tests.servers import missing
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
@@ -41,14 +41,14 @@ def play(contestant: Any, workload: Workload = SMALL) -> list[Sample]:
 
 
 def test_eos_delivers_every_transaction(brokers: Any) -> None:
-    from logplayer.bench.rivals.kafka_eos import KafkaEos
+    from bench.rivals.kafka_eos import KafkaEos
 
     check(play(KafkaEos(brokers, warm=False)), SMALL)
     assert all(status.ready for status in brokers.status()), "brokers that were up before must stay up"
 
 
 def test_plain_delivers_every_transaction(brokers: Any) -> None:
-    from logplayer.bench.rivals.kafka_plain import KafkaPlain
+    from bench.rivals.kafka_plain import KafkaPlain
 
     check(play(KafkaPlain(brokers, warm=False)), SMALL)
 
@@ -56,7 +56,7 @@ def test_plain_delivers_every_transaction(brokers: Any) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", [1, 10])
 def test_two_level_delivers_every_transaction(brokers: Any, batch: int) -> None:
-    from logplayer.bench.rivals.kafka_two_level import KafkaTwoLevel
+    from bench.rivals.kafka_two_level import KafkaTwoLevel
 
     contestant = KafkaTwoLevel(brokers, warm=False)
     contestant.batch = batch
@@ -65,7 +65,7 @@ def test_two_level_delivers_every_transaction(brokers: Any, batch: int) -> None:
 
 @pytest.mark.soak
 def test_two_level_shows_its_backlog(brokers: Any) -> None:
-    from logplayer.bench.rivals.kafka_two_level import KafkaTwoLevel
+    from bench.rivals.kafka_two_level import KafkaTwoLevel
 
     contestant = KafkaTwoLevel(brokers, warm=False)
     contestant.open()
@@ -80,9 +80,9 @@ def test_two_level_shows_its_backlog(brokers: Any) -> None:
 
 
 def test_a_topic_that_is_not_as_durable_is_refused(brokers: Any) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    from logplayer.bench.rivals.kafka_base import check_topic
+    from bench.rivals.kafka_base import check_topic
 
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     for name, config in (("lazy", {"flush.messages": "2"}), ("thin", {"min.insync.replicas": "1"})):
@@ -94,8 +94,8 @@ def test_a_topic_that_is_not_as_durable_is_refused(brokers: Any) -> None:
 
 @pytest.mark.soak
 def test_flink_delivers_every_transaction(brokers: Any) -> None:
-    from logplayer.bench.rivals import jars
-    from logplayer.bench.rivals.flink import Flink
+    from bench.rivals import jars
+    from bench.rivals.flink import Flink
 
     if not jars.fetched("flink"):
         missing("Flink's jars are not fetched; `tools/rivals fetch` does it")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from logplayer.bench.contest import Workload
-from logplayer.bench.rivals.postgres_outbox import PostgresOutbox
-from logplayer.bench.rivals.postgres_server import Postgres, find_programs
+from bench.contest import Workload
+from bench.rivals.postgres_outbox import PostgresOutbox
+from bench.rivals.postgres_server import Postgres, find_programs
 from logplayer.errors import UserError
-from servers import missing
+from tests.servers import missing
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from logplayer.bench.contest import Sample, Workload
+from bench.contest import Sample, Workload
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
@@ -25,7 +25,7 @@ def test_micro_batches_deliver_every_transaction() -> None:
 
 
 def _run() -> list[Sample]:
-    from logplayer.bench.rivals.spark_micro_batch import SparkMicroBatch
+    from bench.rivals.spark_micro_batch import SparkMicroBatch
 
     contestant = SparkMicroBatch("file")
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,15 +14,16 @@ import pytest
 
 from logplayer.core import fence
 from logplayer.core.entry import Refusal, Session
-from logplayer.core.fence import NOBODY, Batch, Position, Refused
+from logplayer.core.fence import NOBODY, Batch, Position, TargetRefusal
 from logplayer.errors import Poison, UserError
 from logplayer.target import host as hosts
 from logplayer.target import protocol, stream, tcp_peer
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change, Rejected, Target
 from logplayer.target.server import TargetServer
-from logplayer.target.sqlite import SqliteTarget
-from logplayer.testing.conform import conform
+from logplayer.target.stores.memory import MemoryTarget
+from logplayer.target.stores.sqlite import SqliteTarget
+from logplayer.testing.conformance.targets import conform
+from logplayer.wire import versions
 from logplayer.wire.framing import Deframer
 
 # --- Mutants: targets that break one rule each. -----------------------------------------------------------
@@ -32,6 +34,15 @@ class NoFence(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is not None:
+            change = Change(self._position.session, batch=change.batch)
+        return super().apply(change)
+
+
+class RangeFirst(MemoryTarget):
+    """Looks at the range before the session."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None and change.batch.prev != self._position.index:
             change = Change(self._position.session, batch=change.batch)
         return super().apply(change)
 
@@ -100,7 +111,7 @@ class TermsOnly(MemoryTarget):
         stored = self._position
         newer = change.batch is None and change.session.epoch > stored.session.epoch
         if newer and change.session.term < stored.session.term:
-            raise Rejected(Refused(Refusal.STALE_SESSION, "term", stored.index, stored.session.epoch))
+            raise Rejected(TargetRefusal(Refusal.STALE_SESSION, "term", stored.index, stored.session.epoch))
         return super().apply(change)
 
 
@@ -197,6 +208,72 @@ class NonAtomic(MemoryTarget):
         self._later = None
 
 
+class NoChainCheck(MemoryTarget):
+    """Takes batches of any history."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None and change.batch.prev == self._position.index:
+            self._position = self._position._replace(chain=change.batch.prev_chain)
+        return super().apply(change)
+
+
+class ChainFirst(MemoryTarget):
+    """Looks at the chain value before the session and the range."""
+
+    def apply(self, change: Change) -> Position:
+        stored = self._position
+        if change.batch is not None and change.batch.prev_chain != stored.chain:
+            raise Rejected(TargetRefusal(Refusal.DIVERGED, "chain", stored.index, stored.session.epoch, stored.chain))
+        return super().apply(change)
+
+
+class UnsaidChainFits(MemoryTarget):
+    """Takes a batch that says nothing of its history."""
+
+    def apply(self, change: Change) -> Position:
+        if change.batch is not None and not change.batch.prev_chain:
+            change = Change(change.session, batch=change.batch._replace(prev_chain=self._position.chain))
+        return super().apply(change)
+
+
+class ChainStays(MemoryTarget):
+    """Does not store the chain value of the end, and so takes what continues the old one."""
+
+    def apply(self, change: Change) -> Position:
+        kept = self._position.chain
+        if change.batch is not None and change.batch.prev == self._position.index:
+            self._position = self._position._replace(chain=change.batch.prev_chain)
+        self._position = super().apply(change)._replace(chain=kept)
+        return self._position
+
+
+class ChainOfTheLastEntry(MemoryTarget):
+    """Stores the chain value of the last entry instead of the one at the end of the range."""
+
+    def apply(self, change: Change) -> Position:
+        after = super().apply(change)
+        if change.messages and change.messages[-1].index < after.index:
+            self._position = after._replace(chain=change.messages[-1].chain)
+        return self._position
+
+
+class RefusesWithoutItsChain(MemoryTarget):
+    """Says DIVERGED, but not what it has."""
+
+    def apply(self, change: Change) -> Position:
+        try:
+            return super().apply(change)
+        except Rejected as rejected:
+            raise Rejected(dataclasses.replace(rejected.refused, chain=b"")) from None
+
+
+class ForgetsChain(MemoryTarget):
+    """Keeps the chain value in memory only."""
+
+    def crash(self) -> None:
+        self._position = self._position._replace(chain=b"")
+
+
 class ForgetsSession(MemoryTarget):
     """Keeps the session in memory only."""
 
@@ -228,8 +305,20 @@ class AcksUnstored(MemoryTarget):
         self._position = self._stored
 
 
+class RefusesHeaders(MemoryTarget):
+    """Takes only transactions of mutations."""
+
+    def apply(self, change: Change) -> Position:
+        for message in change.messages:
+            if change.headers(message.index):
+                raise Poison(f"entry {message.index} has headers", message.index)
+        return super().apply(change)
+
+
 MUTANTS: list[tuple[type[MemoryTarget], set[str]]] = [
+    (RefusesHeaders, {"headers"}),
     (NoFence, {"fence", "zombie"}),
+    (RangeFirst, {"fence-order"}),
     (NoRangeCheck, {"repeat", "gap", "overlap", "reorder"}),
     (OnlyForward, {"gap", "reorder"}),
     (LastEntryCounts, {"range-beyond-entries"}),
@@ -244,6 +333,13 @@ MUTANTS: list[tuple[type[MemoryTarget], set[str]]] = [
     (AppliesQuarantine, {"content"}),
     (PoisonStopsAll, {"poison"}),
     (NonAtomic, {"content"}),
+    (NoChainCheck, {"other-history", "other-history-in-a-queue"}),
+    (ChainFirst, {"chain-order"}),
+    (UnsaidChainFits, {"other-history"}),
+    (ChainStays, {"chain"}),
+    (ChainOfTheLastEntry, {"chain"}),
+    (RefusesWithoutItsChain, {"other-history"}),
+    (ForgetsChain, {"restart", "restart-under-load"}),
     (ForgetsSession, {"restart"}),
     (ForgetsDigest, {"restart", "restart-under-load"}),
     (AcksUnstored, {"restart", "restart-under-load"}),
@@ -266,7 +362,7 @@ async def serving(target: Target, scheme: str = "tcp") -> AsyncIterator[str]:
 @pytest.fixture(autouse=True)
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken targets fall silent; on loopback two seconds are enough to call it that."""
-    monkeypatch.setattr("logplayer.testing.conform_client.ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr("logplayer.testing.conformance.client.ANSWER_SECONDS", 2.0)
 
 
 async def failures(
@@ -296,7 +392,8 @@ async def test_our_own_target_passes_over_grpc(tmp_path: Path) -> None:
 async def test_a_broken_store_is_caught(
     mutant: type[MemoryTarget], rules: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if mutant is NoFence:  # Our server also ends fenced streams by itself; without the store's check both must go.
+    if mutant in (NoFence, RangeFirst):
+        # Our server also ends fenced streams by itself; without the store's check both must go.
         monkeypatch.setattr(stream.Stream, "fenced", lambda self, by: None)
     caught = await failures(mutant(), only=rules | {"apply", "pipeline"})
     assert rules == set(caught) - {"apply", "pipeline"}, caught
@@ -317,6 +414,50 @@ def joins_over_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
         return Batch(min(b.prev for b in batches), max(b.to for b in batches), messages)
 
     monkeypatch.setattr(stream.Stream, "_take_joined", take_all)
+
+
+def joins_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins batches whose ranges meet and looks at no chain value but the first and the last."""
+
+    def take_all(self: stream.Stream) -> Batch:
+        batches = [batch for batch, _ in self._batches]
+        self._batches.clear()
+        messages = tuple(message for batch in batches for message in batch.messages)
+        first, last = batches[0], batches[-1]
+        return Batch(first.prev, last.to, messages, first.prev_chain, last.to_chain)
+
+    monkeypatch.setattr(stream.Stream, "_take_joined", take_all)
+
+
+def stops_in_front_of_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops at the index before a poisoned entry, whose chain value it does not know."""
+
+    def cut(batch: Batch, before: int) -> Batch | None:
+        kept = tuple(message for message in batch.messages if message.index < before)
+        return Batch(batch.prev, before - 1, kept, batch.prev_chain, kept[-1].chain) if kept else None
+
+    monkeypatch.setattr(hosts, "cut", cut)
+
+
+def stops_with_the_old_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops at the entry before a poisoned one, but with the chain value of the batch's start."""
+
+    def keep(batch: Batch, before: int) -> Batch | None:
+        rest = fence.cut(batch, before)
+        return rest and rest._replace(to_chain=batch.prev_chain)
+
+    monkeypatch.setattr(hosts, "cut", keep)
+
+
+def joins_without_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins batches and loses the chain values of the entries that end them."""
+
+    def bare(batches: Sequence[Batch]) -> Batch:
+        messages = tuple(message for batch in batches for message in batch.messages)
+        first, last = batches[0], batches[-1]
+        return Batch(first.prev, last.to, messages, first.prev_chain, last.to_chain)
+
+    monkeypatch.setattr(stream, "join", bare)
 
 
 def any_name_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,15 +505,39 @@ def one_stream_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def opens_in_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not look at the versions that a player speaks."""
+    opening = stream.Stream._open
+    monkeypatch.setattr(stream.Stream, "_open", lambda self, o: opening(self, o._replace(versions=versions.OURS)))
+
+
+def answers_readers_in_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does not look at the versions that a reader speaks."""
+    ask = stream.Stream._ask
+    monkeypatch.setattr(stream.Stream, "_ask", lambda self, a: ask(self, a._replace(versions=versions.OURS)))
+
+
+def says_the_players_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agrees to whatever is the newest version of the player."""
+    monkeypatch.setattr(versions, "agreed", lambda theirs: theirs.newest)
+
+
 SERVER_MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (joins_without_looking, "bad-batch-in-a-queue"),
     (joins_over_gaps, "reorder"),
+    (joins_histories, "other-history-in-a-queue"),
+    (stops_in_front_of_poison, "poison"),
+    (stops_with_the_old_chain, "poison"),
+    (joins_without_the_ends, "poison-in-a-queue"),
     (any_name_will_do, "wrong-target"),
     (deaf_to_probes, "probe"),
     (hasty_wait_for, "wait-for"),
     (checks_outside_the_transaction, "late-commit"),
     (one_ends_all, "shared-connection"),
     (one_stream_a_connection, "shared-connection"),
+    (opens_in_any_version, "versions"),
+    (answers_readers_in_any_version, "reader-versions"),
+    (says_the_players_version, "lower-version"),
 ]
 
 

@@ -9,10 +9,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import grpc
 import pytest
 
-from logplayer.testing.conform import conform
-from servers import free_port, missing
+from logplayer.testing.conformance.targets import conform
+from logplayer.wire.logplayer.v1 import target_pb2 as pb
+from logplayer.wire.logplayer.v1.target_pb2_grpc import TargetStub
+from tests.servers import free_port, missing
 
 SOURCE = Path(__file__).parents[2] / "examples" / "target-go"
 
@@ -72,6 +75,27 @@ async def test_the_go_target_keeps_every_rule(program: str, tmp_path: Path) -> N
     finally:
         target.kill()
     assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
+
+
+async def test_the_go_target_tells_whether_a_player_feeds_it(program: str, tmp_path: Path) -> None:
+    target = GoTarget(program, tmp_path)
+    try:
+        async with grpc.aio.insecure_channel(target.address) as channel:
+            stub = TargetStub(channel)  # type: ignore[no-untyped-call]
+            spoken = pb.Versions(oldest=1, newest=1)
+            ask = pb.PositionRequest(target="t1", versions=spoken)
+            assert not (await stub.Position(ask)).connected
+            stream = stub.Play()
+            opening = pb.Open(target="t1", log_id="x", epoch=1, term=1, versions=spoken)
+            await stream.write(pb.ToTarget(open=opening))
+            assert (await stream.read()).HasField("opened")
+            assert (await stub.Position(ask)).connected
+            stream.cancel()
+            async with asyncio.timeout(30):
+                while (await stub.Position(ask)).connected:  # noqa: ASYNC110 - nothing tells.
+                    await asyncio.sleep(0.01)
+    finally:
+        target.kill()
 
 
 def test_its_generated_code_is_from_our_proto() -> None:

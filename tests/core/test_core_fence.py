@@ -1,4 +1,4 @@
-"""core/fence.py and core/digest.py: who may write, what fits, and the sum that proves it."""
+"""core/fence.py and core/digest.py: which session may write, which batch fits, and the digest."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from logplayer.core import digest
 from logplayer.core.entry import Message, Refusal, Session
-from logplayer.core.fence import Batch, Position, Refused, admit, advance, check, join, well_formed
-from logplayer.core.invariant import InvariantViolation
+from logplayer.core.fence import Batch, Position, TargetRefusal, admit, advance, check, join, well_formed
+from logplayer.core.invariants import InvariantViolation
 
 AT_5 = Position(index=5, session=Session(3, 2), log_id="L")
 
 
 def refusal(answer: object) -> Refusal:
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, TargetRefusal)
     assert answer.detail
     assert (answer.index, answer.epoch) == (5, 3)  # What the player needs to do the right thing next.
     return answer.reason
@@ -46,6 +46,13 @@ def test_a_batch_needs_the_current_session_and_the_stored_index() -> None:
     assert refusal(check(AT_5, Session(3, 2), Batch(4, 6))) is Refusal.OUT_OF_SYNC
     assert refusal(check(AT_5, Session(3, 2), Batch(6, 7))) is Refusal.OUT_OF_SYNC
     assert refusal(check(AT_5, Session(3, 2), Batch(5, 5))) is Refusal.BAD_BATCH
+
+
+@pytest.mark.parametrize("batch", [Batch(4, 6), Batch(6, 7), Batch(5, 5)])
+def test_the_session_is_looked_at_before_the_range(batch: Batch) -> None:
+    """A player that is not the newest must hear that, and not try again from another index."""
+    assert refusal(check(AT_5, Session(2, 9), batch)) is Refusal.FENCED
+    assert refusal(check(AT_5, Session(3, 1), batch)) is Refusal.STALE_SESSION
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,7 @@ def test_a_digest_tells_an_entry_left_out_given_twice_or_changed(given_: list[Me
 
 def test_the_digest_is_the_one_that_the_protocol_page_tells() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "protocol.md"
-    told = re.search(r"nothing but index 7 with the payload `abc`: `([0-9a-f]{32})`", page.read_text())
+    told = re.search(r"only\s+index\s+7\s+and\s+the\s+payload\s+`abc`:\s+`([0-9a-f]{32})`", page.read_text())
     assert told is not None
     assert digest.to_bytes(digest.extend(digest.EMPTY, [Message(7, b"abc")])).hex() == told[1]
 

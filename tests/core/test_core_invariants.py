@@ -1,4 +1,4 @@
-"""core/invariant.py: every name can be raised, none can be swallowed, and the spec and the docs use the same words."""
+"""core/invariants.py: every name can be raised, none can be swallowed, and the spec and the docs use the same words."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from core_rig import control, entry, fetch, limits, live_player, make_player, of, open_all
 
-from logplayer.core import invariant
-from logplayer.core.effect import ReadCatchUp
+from logplayer.core import invariants
+from logplayer.core.effects import ReadCatchUp
 from logplayer.core.entry import Message, Session
-from logplayer.core.event import CaughtUp, Opened, Ticked
+from logplayer.core.events import CaughtUp, Opened, Ticked
 from logplayer.core.fence import Batch, join
-from logplayer.core.invariant import NAMES, InvariantViolation, broken
-from logplayer.core.player import Player
-from logplayer.core.queue import State
-from servers import missing
+from logplayer.core.invariants import NAMES, InvariantViolation, broken
+from logplayer.core.target_queue import State
+from tests import ROOT
+from tests.core.core_rig import control, entry, fetch, limits, live_player, make_player, new_player, of, open_all
+from tests.servers import missing
 
-ROOT = Path(__file__).parents[2]
-CORE = Path(invariant.__file__).parent
+CORE = Path(invariants.__file__).parent
 
 
 def raised() -> set[str]:
@@ -43,8 +42,8 @@ def test_every_name_is_raised_and_every_raise_has_a_name() -> None:
 
 
 def test_the_table_in_the_docstring_is_the_set() -> None:
-    assert invariant.__doc__ is not None
-    assert set(re.findall(r"^([A-Z]\w+) {2,}", invariant.__doc__, re.MULTILINE)) == NAMES
+    assert invariants.__doc__ is not None
+    assert set(re.findall(r"^([A-Z]\w+) {2,}", invariants.__doc__, re.MULTILINE)) == NAMES
 
 
 # --- Each can be provoked: somebody has broken the state that the core keeps ------------------------------
@@ -100,7 +99,7 @@ def _main_rises() -> None:
 
 
 def _trim_safe() -> None:
-    player = Player(1, 0, control("a"), limits(), trims=True)
+    player = new_player(1, 0, control("a"), limits(), trims=True)
     open_all(player)
     player.trim_point = lambda: 5  # type: ignore[method-assign]
     player.step(Ticked(1))
@@ -109,7 +108,7 @@ def _trim_safe() -> None:
 def _one_writer() -> None:
     player = live_player("a")
     player.queues["a"].writable = False
-    player.queues["a"].take(3)
+    player.queues["a"].take(3, b"")
 
 
 PROVOKED: dict[str, Callable[[], None]] = {
@@ -170,7 +169,7 @@ def test_no_except_exception_swallows_it() -> None:
 
 def test_it_survives_python_dash_o() -> None:
     script = (
-        "from logplayer.core.queue import State, TargetQueue\n"
+        "from logplayer.core.target_queue import State, TargetQueue\n"
         "from logplayer.core.limits import Limits\n"
         "assert False\n"
         "try:\n    TargetQueue('a', Limits())._become(State.LIVE)\n"

@@ -1,4 +1,4 @@
-"""core/limits.py: a bad value, or two that do not fit, are told with what to change."""
+"""core/limits.py: the error for a bad value, or for two that contradict, says what to change."""
 
 from __future__ import annotations
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from core_rig import control, limits
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logplayer.core.effect import (
+from logplayer.core.effects import (
     CloseSession,
     Effect,
     OpenSession,
@@ -24,7 +23,7 @@ from logplayer.core.effect import (
     TrimLog,
 )
 from logplayer.core.entry import Entry, Mutation, Refusal, Session
-from logplayer.core.event import (
+from logplayer.core.events import (
     Acked,
     CatchUpFailed,
     CatchUpTrimmed,
@@ -35,11 +34,12 @@ from logplayer.core.event import (
     Lost,
     Opened,
     Refused,
+    Surveyed,
     Ticked,
     Written,
 )
-from logplayer.core.player import Player
-from logplayer.core.queue import State
+from logplayer.core.target_queue import State
+from tests.core.core_rig import control, limits, mutations_of, new_player, payload
 
 NAMES = ("a", "b", "c")
 NOBODY = Session(0, 0)
@@ -107,7 +107,8 @@ class World(RuleBasedStateMachine):
         self.streams: dict[tuple[str, Session], Stream] = {}
         self.reads: deque[ReadCatchUp] = deque()
         self.said: list[Event] = []  # Everything that a session was ever told of; it may be told again, too late.
-        self.player = Player(1, 0, control(*NAMES), self.limits, trims=True)
+        self.player = new_player(1, 0, control(*NAMES), self.limits, trims=True)
+        self.player.step(Surveyed(1, ()))
 
     def tell(self, fact: Event) -> None:
         """One step; its effects are performed on the reference world."""
@@ -144,7 +145,7 @@ class World(RuleBasedStateMachine):
     )
     def append(self, gap: int, names: list[str], size: int) -> None:
         self.last += 1 + gap
-        self.log.append(Entry(self.last, tuple(Mutation(b"k", b"x" * size, name) for name in names)))
+        self.log.append(Entry(self.last, payload(*(Mutation(b"k", b"x" * size, name) for name in names))))
 
     @rule(count=st.integers(1, 4))
     def fetch(self, count: int) -> None:
@@ -239,7 +240,7 @@ class World(RuleBasedStateMachine):
     def due(self, target: Target) -> list[tuple[int, bytes]]:
         wanted = []
         for entry in self.log:
-            parts = [m.encoded for m in entry.mutations if m.target == target.name]
+            parts = [m.encoded for m in mutations_of(entry) if m.target == target.name]
             if parts and entry.index <= target.index:
                 wanted.append((entry.index, b"".join(parts)))
         return wanted
@@ -292,7 +293,7 @@ class World(RuleBasedStateMachine):
 
 def copy(entry: Entry) -> Entry:
     """A reader decodes its own."""
-    return Entry(entry.index, entry.mutations, entry.record)
+    return Entry(entry.index, entry.payload, entry.record)
 
 
 TestWorld = World.TestCase

@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from core_rig import (
-    acked,
-    answer_read,
-    control,
-    entry,
-    fetch,
-    limits,
-    live_player,
-    make_player,
-    of,
-    one,
-    open_all,
-    written,
-)
 
-from logplayer.core.effect import (
+from logplayer.core.effects import (
     CloseSession,
     OpenSession,
     ReadCatchUp,
@@ -30,25 +16,43 @@ from logplayer.core.effect import (
     TrimLog,
 )
 from logplayer.core.entry import Quarantined, Refusal, Session, Takeover, TargetAdded, TargetRemoved
-from logplayer.core.event import (
+from logplayer.core.events import (
     Acked,
     Archived,
     CatchUpFailed,
     CatchUpTrimmed,
     CaughtUp,
+    HoldRequested,
     LogTrimmed,
+    LookedUp,
     Lost,
     MainTrimmed,
     Opened,
     Refused,
     RetryRequested,
     StopRequested,
+    Surveyed,
     Ticked,
     Written,
 )
 from logplayer.core.player import Player
-from logplayer.core.queue import State
+from logplayer.core.target_queue import State
 from logplayer.errors import ConfigError
+from tests.core.core_rig import (
+    acked,
+    answer_read,
+    control,
+    entry,
+    fetch,
+    limits,
+    live_player,
+    make_player,
+    new_player,
+    of,
+    one,
+    open_all,
+    written,
+)
 
 # --- Sessions ---------------------------------------------------------------------------------------------
 
@@ -100,7 +104,8 @@ def test_a_session_out_of_step_is_opened_again(reason: Refusal) -> None:
 
 def test_a_fenced_player_steps_down_and_answers_nothing_more() -> None:
     player = live_player("a", "b")
-    assert isinstance(player.step(Refused("a", Session(1, 1), Refusal.FENCED, "epoch 9"))[-1], StepDown)
+    player.step(Refused("a", Session(1, 1), Refusal.FENCED, "epoch 9 has taken over", 0, 9))
+    assert isinstance(player.step(LookedUp("a", 9, 1, 9, Takeover()))[-1], StepDown)
     assert player.stopped
     assert player.step(Ticked(500)) == []
     assert fetch(player, entry(2, a="x")) == []
@@ -110,7 +115,7 @@ def test_a_newer_takeover_record_ends_the_player_of_that_group_only() -> None:
     player = live_player("a")
     assert not of(fetch(player, entry(2, Takeover("another group"))), StepDown)
     assert of(fetch(player, entry(3, Takeover("", "p2"))), StepDown)
-    replayed = Player(5, 0, control("a"), limits())
+    replayed = new_player(5, 0, control("a"), limits())
     assert not of(fetch(replayed, entry(4, Takeover()), entry(5, Takeover())), StepDown)  # An older one, and its own.
 
 
@@ -193,7 +198,7 @@ def test_an_idle_target_is_moved_on_after_some_time() -> None:
 
 def test_the_main_stream_starts_no_later_than_at_its_takeover_record() -> None:
     """A record between the takeover and the start would be decided by nobody."""
-    player = Player(10, 15, control("a"), limits())
+    player = new_player(10, 15, control("a"), limits())
     assert player.current == 10
     fetch(player, entry(11, TargetAdded("b")))
     assert set(player.queues) == {"a", "b"}
@@ -286,10 +291,34 @@ def test_a_target_that_needs_what_is_trimmed_is_asked_where_it_stands_and_then_t
     player.step(Ticked(9))
     told = one(player.step(Opened("a", Session(9, 2), 2)), Report).what
     assert "RESEED" in told
-    assert "stands at 2, needs 5" in told
+    assert "has index 2, needs 5" in told
     player.step(RetryRequested("a"))
     assert not of(player.step(Opened("a", Session(9, 3), 5)), Report)
     assert player.queues["a"].health.blocked is None
+
+
+def test_a_target_that_an_operator_suspends_is_left_alone_until_it_is_resumed() -> None:
+    player = make_player("a", epoch=5, current=5)
+    player.step(Ticked(0))
+    player.step(Opened("a", Session(5, 1), 5))
+    done = player.step(HoldRequested("a"))
+    assert (one(done, CloseSession).session, one(done, Report).blocked) == (Session(5, 1), True)
+    for now in range(0, 300_000, 500):  # Long after everything else that is blocked is tried again.
+        assert not of(player.step(Ticked(now)), OpenSession)
+    assert one(player.step(RetryRequested("a")), OpenSession).session == Session(5, 2)
+    player.step(Opened("a", Session(5, 2), 5))
+    assert player.queues["a"].health.blocked is None
+
+
+def test_a_target_that_was_added_too_late_is_told_how_to_add_it() -> None:
+    player = make_player("a", epoch=9, current=9)
+    player.control.members["a"] = TargetAdded("a", 7)
+    player.step(Ticked(0))
+    told = one(player.step(Opened("a", Session(9, 1), 2)), Report).what
+    assert told == (
+        "RESEED: has index 2, but was added as one that has 7 (--at): remove it and add it again with --at 2, "
+        "or backfill it"
+    )
 
 
 def test_a_trim_point_learned_after_the_open_raises_no_false_alarm() -> None:
@@ -303,7 +332,7 @@ def test_a_member_that_lacks_its_start_is_told_to_reseed() -> None:
     player = live_player("a")
     fetch(player, entry(5, TargetAdded("b")))
     player.step(Ticked(1))
-    assert "needs 5" in one(player.step(Opened("b", Session(1, 1), 4)), Report).what
+    assert "added as one that has 5" in one(player.step(Opened("b", Session(1, 1), 4)), Report).what
 
 
 # --- Members, poison, trim --------------------------------------------------------------------------------
@@ -347,7 +376,8 @@ def test_a_quarantine_record_unblocks_at_once() -> None:
 
 
 def trimming(*names: str, archived: int | None = None, **changed: int) -> Player:
-    player = Player(1, 0, control(*names), limits(**changed), trims=True, archived=archived)
+    player = new_player(1, 0, control(*names), limits(**changed), trims=True, archived=archived)
+    player.step(Surveyed(1, ()))
     open_all(player)
     return player
 
@@ -385,8 +415,8 @@ def test_the_archive_holds_the_trim_back() -> None:
 
 def test_a_player_of_some_targets_may_not_trim() -> None:
     with pytest.raises(ConfigError, match="owns every target"):
-        Player(1, 0, control("a", "b"), limits(), owns=lambda name: name == "a", trims=True)
-    assert set(Player(1, 0, control("a", "b"), limits(), owns=lambda name: name == "a").queues) == {"a"}
+        new_player(1, 0, control("a", "b"), limits(), owns=lambda name: name == "a", trims=True)
+    assert set(new_player(1, 0, control("a", "b"), limits(), owns=lambda name: name == "a").queues) == {"a"}
 
 
 def test_a_main_stream_behind_the_trim_point_jumps() -> None:
@@ -456,6 +486,7 @@ def test_an_idle_player_stops_at_once() -> None:
 def test_500_targets() -> None:
     names = [f"t{i}" for i in range(500)]
     player = live_player(*names)
+    player.step(Surveyed(1, ()))
     batches = of(fetch(player, entry(1, **dict.fromkeys(names, "x"))), SendBatch)
     assert len(batches) == 500
     for batch in batches:

@@ -1,19 +1,19 @@
-"""core/queue.py: acked <= sent <= covered, and what moves each of them."""
+"""core/target_queue.py: acked <= sent <= covered, and what moves each of them."""
 
 from __future__ import annotations
 
 import pytest
-from core_rig import limits
 
 from logplayer.core.entry import Message, Session
-from logplayer.core.invariant import InvariantViolation
-from logplayer.core.queue import LEGAL, State, TargetQueue
+from logplayer.core.invariants import InvariantViolation
+from logplayer.core.target_queue import LEGAL, State, TargetQueue
+from tests.core.core_rig import limits
 
 
 def make(**changed: int) -> TargetQueue:
     queue = TargetQueue("a", limits(**changed))
     queue.open(7, 0, 0)
-    queue.opened(0, 0)
+    queue.opened(0, b"", 0, 0)
     return queue
 
 
@@ -33,7 +33,7 @@ def test_a_session_is_the_epoch_and_the_next_term() -> None:
 def test_opened_takes_the_targets_word_for_everything() -> None:
     queue = TargetQueue("a", limits(), acked=3)
     queue.open(7, 0, 0)
-    queue.opened(9, 0)
+    queue.opened(9, b"", 9, 0)
     assert (queue.state, queue.acked, queue.sent, queue.covered) == (State.CATCHING_UP, 9, 9, 9)
     assert queue.writable
 
@@ -41,7 +41,7 @@ def test_opened_takes_the_targets_word_for_everything() -> None:
 def test_suspend_keeps_only_what_is_durable_and_the_term() -> None:
     queue = live()
     queue.offer(Message(1, b"x"))
-    queue.take(1)
+    queue.take(1, b"")
     queue.ack(1, 0)
     queue.offer(Message(2, b"x"))
     queue.suspend()
@@ -53,7 +53,7 @@ def test_a_live_queue_is_covered_by_what_is_not_for_it() -> None:
     queue = live()
     assert queue.coverage(12) == 12
     assert queue.covered == 0  # Without being touched.
-    queue.demote(12)
+    queue.demote(12, b"")
     assert queue.covered == 12
     assert queue.coverage(20) == 12
 
@@ -61,7 +61,7 @@ def test_a_live_queue_is_covered_by_what_is_not_for_it() -> None:
 def test_join_needs_the_coverage_of_the_main_stream() -> None:
     queue = make()
     assert not queue.join(1)
-    queue.cover(1)
+    queue.cover(1, b"")
     assert queue.join(1)
     assert not queue.join(1)  # It is LIVE already.
 
@@ -83,7 +83,7 @@ def test_an_empty_queue_takes_a_message_of_any_size() -> None:
 def test_a_batch_that_drains_the_queue_ends_at_the_coverage() -> None:
     queue = live()
     queue.offer(Message(3, b"x"))
-    batch = queue.take(8)
+    batch = queue.take(8, b"")
     assert batch is not None
     assert (batch.prev, batch.to, [m.index for m in batch.messages]) == (0, 8, [3])
 
@@ -92,18 +92,18 @@ def test_a_batch_that_leaves_something_ends_at_its_last_entry() -> None:
     queue = live(batch_count_max=1)
     queue.offer(Message(3, b"x"))
     queue.offer(Message(5, b"x"))
-    batch = queue.take(8)
+    batch = queue.take(8, b"")
     assert batch is not None
     assert batch.to == 3  # Not 4: nothing is gained, and never 8.
 
 
 def test_nothing_is_sent_twice_and_nothing_when_there_is_nothing() -> None:
     queue = live()
-    assert queue.take(0) is None
+    assert queue.take(0, b"") is None
     queue.offer(Message(1, b"x"))
-    assert queue.take(1) is not None
+    assert queue.take(1, b"") is not None
     queue.writable = True
-    assert queue.take(1) is None
+    assert queue.take(1, b"") is None
 
 
 def test_a_lone_message_passes_the_empty_queue() -> None:
@@ -129,7 +129,7 @@ def test_a_lone_message_does_not_pass_a_full_window() -> None:
 
 
 def test_an_empty_batch_moves_an_idle_target() -> None:
-    batch = live().take(5)
+    batch = live().take(5, b"")
     assert batch is not None
     assert (batch.prev, batch.to, batch.messages) == (0, 5, [])
 
@@ -139,7 +139,7 @@ def test_a_batch_is_bounded_by_bytes_but_its_first_message_is_not() -> None:
     for index, size in enumerate((30, 4, 4, 4), 1):
         queue.offer(Message(index, b"x" * size))
     taken = []
-    while (batch := queue.take(4)) is not None:
+    while (batch := queue.take(4, b"")) is not None:
         taken.append([m.index for m in batch.messages])
         queue.writable = True
     assert taken == [[1], [2, 3], [4]]
@@ -150,19 +150,19 @@ def test_a_large_message_waits_for_room_in_the_window_not_for_an_empty_one() -> 
     queue.offer(Message(1, b"x" * 40))
     queue.offer(Message(2, b"x" * 40))
     queue.offer(Message(3, b"x" * 40))
-    assert queue.take(3) is not None
+    assert queue.take(3, b"") is not None
     queue.writable = True
-    assert queue.take(3) is not None
+    assert queue.take(3, b"") is not None
     queue.writable = True
-    assert queue.take(3) is None
+    assert queue.take(3, b"") is None
     queue.ack(1, 0)
-    assert queue.take(3) is not None
+    assert queue.take(3, b"") is not None
 
 
 def test_an_ack_that_is_news_resets_the_back_off() -> None:
     queue = live()
     queue.health.attempts = 5
-    queue.take(3)
+    queue.take(3, b"")
     queue.ack(0, 10)
     assert queue.health.attempts == 5
     assert queue.heartbeat.heard_at == 10

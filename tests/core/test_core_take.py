@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from logplayer.core.effect import Effect, OpenSession, SendBatch
+from logplayer.core.control_state import Control
+from logplayer.core.effects import Effect, OpenSession, SendBatch
 from logplayer.core.entry import Entry, HashMap, Mutation
-from logplayer.core.event import Fetched, Opened, Ticked
-from logplayer.core.membership import Control
+from logplayer.core.events import Fetched, Opened, Ticked
 from logplayer.core.player import Player
+from tests.core.core_rig import new_player, payload
 
 NAMES = ("a", "b")
-ENTRY = Entry(1, tuple(Mutation(b"k", b"x", name) for name in NAMES))
+PAYLOAD = payload(*(Mutation(b"k", b"x", name) for name in NAMES))
 
 
 def live_player() -> Player:
-    player = Player(1, 0, Control.start(HashMap(NAMES), NAMES))
+    player = new_player(1, 0, Control.start(HashMap(NAMES), NAMES))
     for effect in player.step(Ticked(0)):
         assert isinstance(effect, OpenSession)
         player.step(Opened(effect.target, effect.session, 0))
@@ -28,12 +29,12 @@ def test_the_first_batch_of_an_entry_leaves_before_the_second_is_decided() -> No
         assert isinstance(effect, SendBatch)
         sent_by_then.append([player.queues[name].sent for name in NAMES])
 
-    player.take(Fetched([ENTRY]), note)
+    player.take(Fetched([Entry(1, PAYLOAD)]), note)
     assert sent_by_then == [[1, 0], [1, 1]]
 
 
 def test_a_step_returns_what_take_hands_out() -> None:
     handed: list[Effect] = []
-    live_player().take(Fetched([ENTRY]), handed.append)
-    assert live_player().step(Fetched([ENTRY])) == handed
+    live_player().take(Fetched([Entry(1, PAYLOAD)]), handed.append)
+    assert live_player().step(Fetched([Entry(1, PAYLOAD)])) == handed
     assert len(handed) == 2

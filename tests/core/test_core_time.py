@@ -1,11 +1,12 @@
-"""core/heartbeat.py and core/health.py: deadlines and the reconnect plan, given ``now``."""
+"""core/deadlines.py and core/reconnect.py: deadlines and the reconnect plan, given ``now``."""
 
 from __future__ import annotations
 
-from core_rig import limits
-
-from logplayer.core.health import Blocked, Health
-from logplayer.core.heartbeat import Heartbeat
+from logplayer.core.deadlines import Heartbeat
+from logplayer.core.effects import CloseSession, SendBatch
+from logplayer.core.events import Ticked
+from logplayer.core.reconnect import Blocked, Health
+from tests.core.core_rig import acked, entry, fetch, limits, live_player, of, one, written
 
 
 def test_an_open_that_is_not_answered() -> None:
@@ -30,6 +31,21 @@ def test_a_peer_that_speaks_and_commits_nothing() -> None:
     beat.heard_at = 401
     assert not beat.overdue(401, 0)  # Nothing is owed.
     assert "no progress" in beat.overdue(401, 3)
+
+
+def test_a_slow_target_that_is_always_busy_keeps_its_session() -> None:
+    """There is never a moment without a batch in flight: only its acks tell that it makes progress."""
+    player = live_player("a", progress_ms_max=400)
+    flight: list[SendBatch] = []
+    for index in range(2, 30):
+        batch = one(fetch(player, entry(index, a="x")), SendBatch)
+        written(player, batch)
+        flight.append(batch)
+        if len(flight) > 2:
+            acked(player, flight.pop(0))
+        assert of(player.step(Ticked(index * 50)), CloseSession) == []
+    assert player.now > 3 * 400
+    assert len(player.queues["a"].window.flight) == 2
 
 
 def test_a_probe_goes_out_once_per_interval() -> None:

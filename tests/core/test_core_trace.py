@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from core_rig import acked, control, entry, fetch, limits, of, one, open_all
 
-from logplayer.core.effect import SendBatch
+from logplayer.core.effects import SendBatch
 from logplayer.core.entry import Session, Takeover
-from logplayer.core.event import Lost
+from logplayer.core.events import Lost
 from logplayer.core.player import Player
 from logplayer.core.trace import TargetTrace, config
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
+from tests.core.core_rig import acked, control, entry, fetch, limits, new_player, of, one, open_all
 
 
 def traced() -> tuple[Player, list[Mapping[str, object]]]:
     trace: list[Mapping[str, object]] = []
-    player = Player(1, 0, control("a"), limits(queue_count_max=2), trace=trace.append)
+    player = new_player(1, 0, control("a"), limits(queue_count_max=2), trace=trace.append)
     open_all(player)
     return player, trace
 
@@ -71,13 +71,13 @@ def test_the_first_line_tells_the_log_and_the_limits() -> None:
 
 
 def test_no_sink_no_record() -> None:
-    player = Player(1, 0, control("a"), limits())
+    player = new_player(1, 0, control("a"), limits())
     open_all(player)
     assert of(fetch(player, entry(1, a="x")), SendBatch)
 
 
 def test_every_record_has_the_fields_that_the_trace_check_knows() -> None:
-    module = pytest.importorskip("logplayer.testing.trace_module")
+    module = pytest.importorskip("logplayer.testing.spec.trace_module")
     for seed in range(1, 40):
         simulation = Simulation(options_for(seed, plain=True), trace=True)
         simulation.run()

@@ -10,13 +10,14 @@ import pytest
 
 from logplayer.core.entry import Entry, HashMap, Message, Session
 from logplayer.core.fence import Batch
-from logplayer.core.route import Router
+from logplayer.core.routing import Router
 from logplayer.demo.bank import Bank
 from logplayer.demo.journal import ShardVerdict, install, judge
-from logplayer.demo.run import Verdict
+from logplayer.demo.run import DemoVerdict
+from logplayer.log.mutations import transaction
 from logplayer.target.protocol import Change
-from logplayer.target.sqlite import SqliteTarget
-from logplayer.wire.entries import split_transaction
+from logplayer.target.stores.sqlite import SqliteTarget
+from logplayer.wire.entries import route_transaction
 
 ENTRIES = 20
 
@@ -24,7 +25,7 @@ ENTRIES = 20
 def bank_entries() -> list[Entry]:
     bank = Bank(accounts=6, size=0)
     new = [*bank.open_accounts(), *(bank.transfer() for _ in range(ENTRIES - 1))]
-    return [Entry(index, split_transaction(item.payload)) for index, item in enumerate(new, 1)]
+    return [Entry(index, transaction(item)) for index, item in enumerate(new, 1)]
 
 
 @pytest.fixture
@@ -35,14 +36,14 @@ def shard(tmp_path: Path) -> tuple[Path, list[Entry], Router]:
     store = SqliteTarget(path, "a")
     install(path)
     store.apply(Change(Session(1, 1), log_id="log"))
-    messages = tuple(Message(entry.index, router.split(entry)["a"]) for entry in entries)
+    messages = tuple(Message(entry.index, router.split(entry, route_transaction)["a"]) for entry in entries)
     store.apply(Change(Session(1, 1), batch=Batch(0, ENTRIES, messages)))
     store.close()
     return path, entries, router
 
 
 def holds(verdict: ShardVerdict, total: int = 600) -> bool:
-    return Verdict(
+    return DemoVerdict(
         appended=ENTRIES,
         delivered=verdict.delivered,
         lost=verdict.lost,

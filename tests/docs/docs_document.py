@@ -1,6 +1,6 @@
 """Reads a Markdown document: its fenced blocks, the commands in them, the paths and links that it names.
 
-The conventions, which CONTRIBUTING.md tells writers:
+The conventions, to which CONTRIBUTING.md refers:
 
 - In a ``console`` block a line that starts with ``$ `` is a command, ``> `` continues it, and every other line is
   output. A command succeeds, unless it ends in ``# exit code N``. Output that ends in ``^C`` means that the reader
@@ -8,7 +8,7 @@ The conventions, which CONTRIBUTING.md tells writers:
 - A ``python`` or ``toml`` block whose first line is a comment with a file's name is that file; a Python file that no
   command runs is run as it stands. All other Python blocks of a document are one session in which ``await`` works, as
   in ``python -m asyncio``; one that calls ``asyncio.run`` is a program of its own.
-- What cannot run in a test is a ``text`` block with the reason beside it.
+- What cannot run in a test is a ``text`` block.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 _FENCE = re.compile(r"^( *)```(\S*)\s*$")
 _FILE = re.compile(r"^# ([\w.-]+\.(?:py|toml))$")
 _EXPECTED = re.compile(r"# exit code (\d+)\s*$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
-_FOLDERS = ("src", "docs", "tests", "tools", "spec", "benchmarks", "examples", "deploy", ".ci")
+_FOLDERS = ("src", "docs", "tests", "tools", "spec", "bench", "examples", "deploy", ".ci")
 _PATH = re.compile(r"^[\w.*/-]+$")
-MADE = {"dist/", ".venv", ".venv/", "benchmarks/results/", "site/", "spec/out/"}  # By commands; not in the repository.
+MADE = {"dist/", ".venv", ".venv/", "bench/results/", "site/", "spec/out/"}  # By commands; not in the repository.
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from docs_document import Block, Command, blocks, commands
-
+from logplayer.cli.cluster import ENGINES
 from logplayer.demo.world import free_ports
-from logplayer.log.cluster import NODES, Cluster, free_cluster_port
+from logplayer.log.local_cluster import NODES, read_kept
+from logplayer.log.nats.local_cluster import free_cluster_port
+from tests import ROOT
+from tests.docs.docs_document import Block, Command, blocks, commands
 
 INTERRUPT_SECONDS = 5
 SECONDS_MAX = 400
@@ -81,8 +83,9 @@ def run(document: Path, folder: Path, postgres: str = "") -> Result:
     environment |= {
         "HOME": str(folder),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "LOGPLAYER_STATUS": f"127.0.0.1:{status}",
+        "LOGPLAYER_HTTP": f"127.0.0.1:{status}",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),  # For bench.
     }
     return _bash("\n".join(script), folder, environment, ran)
 
@@ -108,7 +111,7 @@ def _bash(script: str, folder: Path, environment: dict[str, str], ran: int) -> R
                 os.killpg(bash.pid, signal.SIGKILL)  # Our own session: what bash could not end.
             bash.wait()
             for made in folder.rglob("cluster.json"):
-                Cluster.find(made.parent).down()
+                ENGINES[read_kept(made.parent)[0]](made.parent, read_kept(made.parent)[1]).down()
     text = said.read_text(errors="replace")
     if code == 0:
         return Result("", text, ran)

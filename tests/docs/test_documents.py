@@ -8,13 +8,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from docs_document import ROOT, Block, blocks, broken_links, broken_paths, commands, documents
-from docs_session import Result, run
 
-from servers import IN_CI, find_postgres, missing
+from tests import ROOT
+from tests.docs.docs_document import Block, blocks, broken_links, broken_paths, commands, documents
+from tests.docs.docs_session import Result, run
+from tests.servers import IN_CI, find_postgres, missing
 
 DOCUMENTS = documents()
 RUNS = "test_what_it_tells_to_type_works"
@@ -33,7 +35,7 @@ def runs(path: Path) -> bool:
 def results(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Result]]:
     """The documents that are asked for run side by side, and each test waits for its own."""
     named = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    wanted = [item.callspec.params["path"] for item in named if item.originalname == RUNS]
+    wanted: list[Any] = [item.callspec.params["path"] for item in named if item.originalname == RUNS]
     postgres = ""
     if any(map(needs_postgres, wanted)) and (find_postgres() or IN_CI):
         postgres = str(urlsplit(request.getfixturevalue("postgres_url")).port)
@@ -77,7 +79,7 @@ def test_what_it_names_is_there(path: Path) -> None:
 
 
 def test_make_lines_name_targets() -> None:
-    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
     for path in DOCUMENTS:
         named: set[str] = set()
         for block in blocks(path.read_text()):
@@ -85,10 +87,10 @@ def test_make_lines_name_targets() -> None:
                 for command in commands(block):
                     found = re.match(r"make((?: [\w=\"'.-]+)*)", command.text)
                     named |= {
-                        word for word in (found.group(1).split() if found else []) if re.fullmatch("[a-z]+", word)
+                        word for word in (found.group(1).split() if found else []) if re.fullmatch("[a-z-]+", word)
                     }
         text = path.read_text()
-        named |= set(re.findall(r"`make ([a-z]+)`", text))
+        named |= set(re.findall(r"`make ([a-z-]+)`", text))
         assert named <= targets, f"{name_of(path)} names {named - targets}"
 
 
@@ -156,7 +158,7 @@ assert value == 42, "snippets of one document share their names"
 def test_broken_names_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# Head\n`src/logplayer/cli.py` `core/queue.py` `src/nowhere.py` [a](page.md#head) [b](no.md) [c](#no)"
+        "# Head\n`src/logplayer/cli/main.py` `core/trim.py` `src/nowhere.py` [a](page.md#head) [b](no.md) [c](#no)"
     )
     assert broken_paths(page) == ["src/nowhere.py"]
     assert broken_links(page) == ["no.md", "#no"]

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from docs_document import ROOT
+
+from tests import ROOT
 
 
 @pytest.fixture

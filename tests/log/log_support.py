@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import NoReturn, Protocol
 
 import pytest
 
-from logplayer.testing import log_kit
+from logplayer.testing.conformance import logs
 
 
 class DiskHarness(Protocol):
@@ -21,11 +22,17 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-async def run_check(check: log_kit.Check, harness: log_kit.Harness) -> None:
+def free_port() -> int:
+    """A port on which nobody listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+async def run_check(check: logs.Check, harness: logs.Harness) -> None:
     try:
-        if check is log_kit.check_full_disk and hasattr(harness, "use_small_disk"):
+        if check is logs.check_full_disk and hasattr(harness, "use_small_disk"):
             harness.use_small_disk()
         async with harness:
             await check(harness)
-    except log_kit.NotApplicable as reason:
+    except logs.NotApplicable as reason:
         missing(str(reason))

@@ -8,15 +8,18 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from log_support import missing
 
+from logplayer.core.entry import HashMap, Takeover, TargetRemoved
 from logplayer.errors import CorruptEntry, LogFormatError, LogFull, LogUnavailable, Trimmed
-from logplayer.log.directory import RESERVE_BYTES, Directory
-from logplayer.log.file import FileLog
-from logplayer.log.protocol import Locked, NewEntry
-from logplayer.testing.log_check import Watcher, entry
-from logplayer.testing.log_harness import Child, SmallDisk, flip_in_files
-from logplayer.testing.log_kit import NotApplicable, collect, fill, in_time
+from logplayer.log import control_chain as chain
+from logplayer.log.file import segment
+from logplayer.log.file.directory import RESERVE_BYTES, Directory
+from logplayer.log.file.log import FileLog
+from logplayer.log.protocol import Kind, Locked, NewEntry
+from logplayer.testing.conformance.log_check import LogChecker, entry
+from logplayer.testing.conformance.log_harness import LogChild, SmallDisk, flip_in_files
+from logplayer.testing.conformance.logs import NotApplicable, collect, fill, in_time
+from tests.log.log_support import missing
 
 
 async def test_a_second_writer_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
@@ -31,11 +34,11 @@ async def test_a_second_writer_is_refused_with_the_first_ones_pid(tmp_path: Path
 async def test_another_process_writes_while_this_one_reads(tmp_path: Path) -> None:
     """Readers follow through new segments and see each entry once."""
     (await FileLog.open(tmp_path / "log")).directory.unlock()
-    child = await Child.start(f"file://{tmp_path}/log", "--count", "150", "--segment-bytes", "30000")
-    watchers = [Watcher(), Watcher()]
+    child = await LogChild.start(f"file://{tmp_path}/log", "--count", "150", "--segment-bytes", "30000")
+    watchers = [LogChecker(), LogChecker()]
     log = await FileLog.open(tmp_path / "log", readonly=True)
 
-    async def follow(watcher: Watcher) -> None:
+    async def follow(watcher: LogChecker) -> None:
         async for records in log.read(1):
             watcher.see(records)
             if watcher.count == 600:
@@ -84,10 +87,65 @@ async def test_trim_makes_room_on_a_full_disk(tmp_path: Path) -> None:
         await log.trim(last - 10)
         assert await log.append([entry("p", sequence, 20_000)]) == [last + 1]
         assert [r.index for r in await collect(log, last - 9, last + 1)] == list(range(last - 9, last + 2))
-        assert await log.append([entry("p", 3)]) == [3]
+        assert await log.append([entry("p", 3, 20_000)]) == [3]
         await log.close()
     finally:
         disk.unmount()
+
+
+async def test_a_trim_of_everything_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    """The newest control record is in the way, and even its repetition needs room."""
+    try:
+        disk = SmallDisk(tmp_path / "disk")
+    except NotApplicable as reason:
+        missing(str(reason))
+    try:
+        log = await FileLog.open(disk.path / "log", segment_bytes=1 << 20)
+        await chain.append(log, Takeover(""), HashMap(("a",)), (("a", ""),))
+        sequence = await _fill_up(log)
+        for _ in range(2):  # Others may take the room at once: the reserve must be there again.
+            disk.fill(leave_bytes=0)
+            sequence = await _fill_up(log, sequence)
+            first = (await log.info()).first
+            assert [record.index for record in await collect(log, first, first)] == [first], "it can be read"
+            last = (await log.info()).last
+            assert await chain.trim(log, last) == (last, last + 1)
+        assert (await log.info()).first == last + 1
+        disk.free()
+        assert await log.append([entry("p", sequence, 20_000)]) == [last + 2]
+        await log.close()
+        log = await FileLog.open(disk.path / "log")
+        assert (await chain.load(log)).index == last + 1
+        await log.close()
+    finally:
+        disk.unmount()
+
+
+async def test_only_what_a_trim_waits_for_is_written_from_the_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Players that start again and again on a full disk must not use up what the way out needs."""
+    log = await FileLog.open(tmp_path / "log")
+    await chain.append(log, Takeover(""), HashMap(("a",)), (("a", ""),))
+    await log.append([entry("p", 1)])
+
+    def insert(db: sqlite3.Connection, chunks: list[segment.FrameChunk]) -> None:
+        if (tmp_path / "log" / "RESERVE").exists():
+            raise OSError(28, "No space left on device")
+        honest(db, chunks)
+
+    honest = segment.insert
+    monkeypatch.setattr(segment, "insert", insert)
+    for record in (Takeover(""), TargetRemoved("a")):
+        with pytest.raises(LogFull):
+            await chain.append(log, record, None)
+    one = asyncio.ensure_future(log.append([entry("p", 2)]))
+    assert await chain.trim(log, 2) == (2, 3)
+    with pytest.raises(LogFull):
+        await one
+    assert (tmp_path / "log" / "RESERVE").stat().st_size == RESERVE_BYTES
+    assert [record.kind for record in await collect(log, 3, 3)] == [Kind.CONTROL]
+    await log.close()
 
 
 async def test_a_trim_on_a_full_disk_does_not_share_its_reserve(
@@ -98,7 +156,7 @@ async def test_a_trim_on_a_full_disk_does_not_share_its_reserve(
         disk = SmallDisk(tmp_path / "disk")
     except NotApplicable as reason:
         missing(str(reason))
-    given_up = []
+    given_up: list[Directory] = []
 
     def give_up_reserve(directory: Directory) -> None:
         honest(directory)
@@ -123,7 +181,7 @@ async def test_a_reader_of_another_process_is_overtaken_by_trims(tmp_path: Path)
     """It reads on, or is told that its place was trimmed; it never takes a deleted segment for damage."""
     await (await FileLog.open(tmp_path / "log")).close()
     options = ("--count", "400", "--segment-bytes", "5000", "--trim-every", "30")
-    child = await Child.start(f"file://{tmp_path}/log", *options)
+    child = await LogChild.start(f"file://{tmp_path}/log", *options)
     log = await FileLog.open(tmp_path / "log", readonly=True)
     at, overtaken = 1, 0
     while at <= 1600:
@@ -139,9 +197,9 @@ async def test_a_reader_of_another_process_is_overtaken_by_trims(tmp_path: Path)
     await log.close()
 
 
-async def _fill_up(log: FileLog) -> int:
+async def _fill_up(log: FileLog, first: int = 1) -> int:
     """The sequence that found no room."""
-    for sequence in range(1, 3000):
+    for sequence in range(first, first + 3000):
         try:
             await log.append([entry("p", sequence, 20_000)])
         except LogFull:

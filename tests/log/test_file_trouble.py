@@ -1,4 +1,4 @@
-"""A file log meets a disk without room half-way, and callers who give it what no log takes."""
+"""A file log whose disk fills up half-way, and calls that no log accepts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_support import missing
 
-from logplayer.log import checkpoint, segment
-from logplayer.log.file import FileLog
-from logplayer.log.protocol import BadRequest, NewEntry
-from logplayer.log.writer import Writer
-from logplayer.testing.log_kit import in_time
+from logplayer import fsync
+from logplayer.errors import LogDiverged
+from logplayer.log.file import checkpoint, segment
+from logplayer.log.file.log import FileLog
+from logplayer.log.file.writer import Writer
+from logplayer.log.protocol import BadRequest, History, NewEntry
+from logplayer.testing.conformance.logs import in_time
+from tests.log.log_support import missing
 
 
 async def filled(path: Path, **options: Any) -> FileLog:
@@ -85,7 +87,7 @@ async def test_a_deleted_segment_is_not_kept_open(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(checkpoint, "EVERY_BYTES", 100_000)
     folder = tmp_path / "log"
     log = await filled(folder, segment_bytes=20_000_000)
-    monkeypatch.setattr(segment, "sync", no_room_once(segment.sync, lambda path: Path(path) == folder))
+    monkeypatch.setattr(segment, "sync", no_room_once(fsync.sync, lambda path: Path(path) == folder))
     await log.trim(30)
     assert log.directory.segments() == [31]
 
@@ -103,7 +105,7 @@ async def test_a_retry_behind_many_others_gets_the_first_index(tmp_path: Path, m
     gate, insert = threading.Event(), segment.insert
 
     def slow(*args: Any) -> None:
-        gate.wait(20)
+        gate.wait(120)
         insert(*args)
 
     monkeypatch.setattr(segment, "insert", slow)
@@ -148,4 +150,18 @@ async def test_the_writer_survives_an_error_that_nobody_foresaw(
         with pytest.raises(Exception, match="division by zero"):
             await in_time(log.append([NewEntry("p", 1, b"")]))
     assert await in_time(log.append([NewEntry("p", 1, b"")])) == [1]
+    await log.close()
+
+
+async def test_a_trim_that_needs_the_reserve_still_asks_which_history_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find the chain value takes room too, on a full disk."""
+    log = await filled(tmp_path / "log")
+    monkeypatch.setattr(
+        Writer, "_require_history", no_room_once(Writer._require_history, lambda writer, history, up_to: True)
+    )
+    with pytest.raises(LogDiverged):
+        await in_time(log.trim(20, History(30, b"another!")))
+    assert (await log.info()).first == 1
     await log.close()

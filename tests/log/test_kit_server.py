@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_support import run_check
 
-from logplayer.testing import log_kit
-from logplayer.testing.log_harness import FileHarness, ServedHarness
+from logplayer.testing.conformance import logs
+from logplayer.testing.conformance.log_harness import FileHarness, ServedHarness
+from tests.log.log_support import run_check
 
 
-@pytest.mark.parametrize("check", log_kit.CHECKS, ids=log_kit.name)
-async def test_server_over_file(check: log_kit.Check, tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", [*logs.CHECKS, *logs.SERVED_CHECKS], ids=logs.name)
+async def test_server_over_file(check: logs.Check, tmp_path: Path) -> None:
     inner = FileHarness(tmp_path)
-    if check is log_kit.check_full_disk:
+    if check is logs.check_full_disk:
         try:
             inner.use_small_disk()
-        except log_kit.NotApplicable as reason:
-            from log_support import missing
+        except logs.NotApplicable as reason:
+            from tests.log.log_support import missing
 
             missing(str(reason))
     await run_check(check, ServedHarness(inner, f"file://{inner.path}"))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.testing.log_check import payload
-from logplayer.testing.log_harness import flip_in_files
+from logplayer.testing.conformance.log_check import payload
+from logplayer.testing.conformance.log_harness import flip_in_files
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -51,11 +51,19 @@ def test_the_way_of_a_transaction(tmp_path: Path) -> None:
     assert (verified["checked"], verified["damaged"]) == (1, [])
 
 
+def test_headers_go_in_and_come_out(tmp_path: Path) -> None:
+    log = ("--log", f"file://{tmp_path}/log", "--json")
+    named = {"trace": "00-abc", "raw": {"base64": "/w=="}}
+    twice = [["n", "1"], ["n", "2"]]
+    assert run("append", *log, stdin=transaction("1", headers=named) + transaction("2", headers=twice)).returncode == 0
+    assert [line["headers"] for line in lines(run("dump", *log))] == [named, twice]
+
+
 def test_text_for_people(tmp_path: Path) -> None:
     log = ("--log", f"file://{tmp_path}/log")
     assert run("append", *log, stdin=transaction("1") * 3).stdout == "appended 3 transactions, indexes 1 to 3\n"
     assert '[{"key": "k", "value": "1"}]' in run("dump", *log).stdout
-    assert "last     3" in run("info", *log).stdout
+    assert f"{'last':<13} 3\n" in run("info", *log).stdout
     assert "3 entries are right, 0 damaged" in run("verify", *log).stdout
     assert run("trim", *log, "--up-to", "3").stdout == "the first entry is now 4\n"
 
@@ -82,13 +90,16 @@ GOOD = transaction("1", producer="p", sequence=1)
             GOOD + transaction("2", producer="p", sequence=5),
             "line 2: producer 'p' sent sequence 5, but",
         ),
-        (GOOD + "{nonsense\n", "line 2 is no JSON"),
+        (GOOD + "{nonsense\n", "line 2 is not JSON"),
         (GOOD + '{"mutation": []}\n', "line 2 has no list of mutations"),
         (GOOD + '{"mutations": [{"value": "v"}]}\n', "line 2, mutation 1 has no key"),
         (GOOD + '{"mutations": [{"key": "k", "value": "v", "op": "upsert"}]}\n', "must be put or delete"),
         (GOOD + '{"mutations": [{"key": "k"}]}\n', "a put needs one"),
+        (GOOD + '{"mutations": []}\n', "line 2 has an empty list of mutations"),
         (GOOD + '{"producer": "p", "mutations": []}\n', "give both or neither"),
         (GOOD + '{"mutations": [], "sequnce": 1}\n', "unknown field 'sequnce'"),
+        (GOOD + transaction("1", headers=["n"]), "line 2: headers must be an object"),
+        (GOOD + transaction("1", headers={"n": 7}), "line 2, header 'n': key and value must be text"),
         (GOOD + transaction("x" * (4 << 20)), "the limit is 4194304"),
     ],
 )
@@ -99,7 +110,7 @@ def test_bad_lines(tmp_path: Path, stdin: str, says: str) -> None:
     assert result.returncode == 2
     assert says in result.stderr
     assert len(result.stderr.splitlines()) == 1
-    assert "last     1" in run("info", *log).stdout
+    assert f"{'last':<13} 1\n" in run("info", *log).stdout
 
 
 @pytest.mark.parametrize(
@@ -113,7 +124,7 @@ def test_bad_lines(tmp_path: Path, stdin: str, says: str) -> None:
         ("nats://127.0.0.1:99999/x", "needs host:port"),
         ("ftp://x", "unknown scheme 'ftp'"),
         ("file:///dev/null", "is a file"),
-        ("file:///etc", "is no log"),
+        ("file:///etc", "is not a log"),
         ("file:///nonexistent", "no log at"),
     ],
 )
@@ -129,9 +140,9 @@ def test_a_port_in_use_and_bad_numbers(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = run("serve", *log, "--listen", f"127.0.0.1:{port}")
-    assert result.returncode == 2
+    assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert f"cannot listen at 127.0.0.1:{port}" in result.stderr
     assert run("serve", *log, "--listen", "nowhere").returncode == 2
     trim = run("trim", *log, "--up-to", "7")
     assert trim.returncode == 2

@@ -1,5 +1,6 @@
-"""The log server behind TLS and a token, through the API and the command line."""
+"""The log server with TLS and a token, through the API and the command line."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -7,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from logplayer.errors import ConfigError, LogUnavailable
-from logplayer.log.address import open_log
-from logplayer.log.file import FileLog
+from logplayer.log.file.log import FileLog
+from logplayer.log.grpc_errors import LogNotAdmitted
+from logplayer.log.open import open_log
 from logplayer.log.protocol import NewEntry
 from logplayer.log.server import LogServer
-from logplayer.log.status import NotAdmitted
 from logplayer.wire.security import Security
-from servers import Authority
+from tests.servers import Authority
 
 TOKEN = "let-me-in"
 
@@ -28,9 +29,9 @@ async def test_a_token_is_asked_for_on_every_call(tmp_path: Path) -> None:
     log = await FileLog.open(str(tmp_path / "log"))
     server = LogServer(log, Security(token=TOKEN))
     address = f"grpc://127.0.0.1:{await server.start()}"
-    with pytest.raises(NotAdmitted, match="--token-file"):
+    with pytest.raises(LogNotAdmitted, match="--token-file"):
         await open_log(address)
-    with pytest.raises(NotAdmitted):
+    with pytest.raises(LogNotAdmitted):
         await open_log(address, security=Security(token="guess"))
     client = await open_log(address, security=Security(token=TOKEN))
     assert await client.append([NewEntry("p", 1, b"x")]) == [1]
@@ -70,15 +71,17 @@ async def test_plain_text_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_the_environment_protects_what_has_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_of_a_command_names_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(TOKEN + "\n")
     log = await FileLog.open(str(tmp_path / "log"))
     server = LogServer(log, Security(token=TOKEN))
     address = f"grpc://127.0.0.1:{await server.start()}"
-    monkeypatch.setenv("LOGPLAYER_TOKEN_FILE", str(tmp_path / "token"))
-    client = await open_log(address)
-    assert (await client.info()).last == 0
-    await client.close()
+    command = [sys.executable, "-m", "logplayer.cli", "log", "info", "--log", address]
+    for named, code in ((str(tmp_path / "token"), 0), ("", 2)):
+        monkeypatch.setenv("LOGPLAYER_TOKEN_FILE", named)
+        process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
+        await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode == code
     await server.stop(0)
     await log.close()
 

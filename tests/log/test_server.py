@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from logplayer.errors import AddressError, LogError, LogUnavailable
+import logplayer.log.server as server_module
+from logplayer.errors import LogError, LogUnavailable, Unavailable, VersionMismatch
 from logplayer.log.client import LogClient
-from logplayer.log.file import FileLog
+from logplayer.log.file.log import FileLog
 from logplayer.log.frame import encode_frame
 from logplayer.log.protocol import NewEntry
 from logplayer.log.server import LogServer
-from logplayer.testing.log_check import Watcher, entry
-from logplayer.testing.log_harness import ServerProcess
-from logplayer.testing.log_kit import fill, in_time
+from logplayer.testing.conformance.log_check import LogChecker, entry
+from logplayer.testing.conformance.log_harness import ServerProcess
+from logplayer.testing.conformance.logs import fill, in_time
 
 
 class Fountain(FileLog):
@@ -27,7 +29,7 @@ class Fountain(FileLog):
     async def read_frames(self, first: int, last: int | None = None) -> AsyncIterator[bytes]:
         while True:
             self.taken += 1
-            yield b"".join(encode_frame(self.taken, NewEntry("p", self.taken, bytes(1_000_000)), 1))
+            yield b"".join(encode_frame(self.taken, NewEntry("p", self.taken, bytes(1_000_000)), 1, bytes(8)))
 
 
 async def test_a_slow_reader_holds_the_server_back(tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ async def test_readers_and_producers_survive_a_restart_of_the_server(tmp_path: P
     server = ServerProcess(f"file://{tmp_path}/log")
     await server.start()
     client = await LogClient.open(server.where, patience_seconds=30)
-    watcher = Watcher()
+    watcher = LogChecker()
 
     async def follow() -> None:
         async for records in client.read(1):
@@ -83,10 +85,28 @@ async def test_another_log_at_the_same_port_is_refused(tmp_path: Path) -> None:
     other = ServerProcess(f"file://{tmp_path}/two")
     other.where = server.where
     await other.start()
-    with pytest.raises(LogError, match="now serves log"):
+    with pytest.raises(LogError, match="this server has log"):
         await in_time(reader.__anext__())
     await client.close()
     await other.stop()
+
+
+async def test_a_server_that_says_no_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release from before the first version looks at nothing, and answers."""
+    async with contextlib.AsyncExitStack() as stack:
+        log = await FileLog.open(tmp_path / "log")
+        stack.push_async_callback(log.close)
+        server = LogServer(log)
+        where = f"127.0.0.1:{await server.start()}"
+        stack.push_async_callback(server.stop)
+        client = await LogClient.open(where)
+        stack.push_async_callback(client.close)
+        monkeypatch.setattr(server_module, "require_version", lambda metadata: 0)
+        sentence = f"{where}: the log server speaks no protocol version, the client speaks protocol version 1: "
+        with pytest.raises(VersionMismatch, match=f"{sentence}upgrade the log server"):
+            stack.push_async_callback((await LogClient.open(where)).close)
+        with pytest.raises(VersionMismatch, match=sentence):
+            await client.info()
 
 
 async def test_no_server(tmp_path: Path) -> None:
@@ -112,7 +132,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
     log = await FileLog.open(tmp_path / "log")
     first, second = LogServer(log), LogServer(log)
     port = await first.start()
-    with pytest.raises(AddressError, match=f"cannot listen on 127.0.0.1:{port} "):
+    with pytest.raises(Unavailable, match=f"cannot listen at 127.0.0.1:{port}: the port is in use"):
         await second.start(port=port)
     await first.stop(0)
     await log.close()

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from logplayer.errors import LogFull
-from logplayer.log import segment
-from logplayer.log.checkpoint import Checkpointer
-from logplayer.log.file import FileLog
-from logplayer.log.segment import Chunk, Start, connect, create, headers, insert, wal_of
+from logplayer.log.file import segment
+from logplayer.log.file.checkpoint import Checkpointer
+from logplayer.log.file.log import FileLog
+from logplayer.log.file.segment import FrameChunk, Start, connect, create, headers, insert, wal_of
+from logplayer.log.file.wal_recycling import HEADER_BYTES, NAME, Spare
+from logplayer.log.file.writer import Writer
 from logplayer.log.sequences import Run
-from logplayer.log.spare import HEADER_BYTES, NAME, Spare
-from logplayer.log.writer import Writer
-from logplayer.testing.log_check import Acked, Watcher, entry
-from logplayer.testing.log_harness import Child
+from logplayer.testing.conformance.log_check import AckedAppend, LogChecker, entry
+from logplayer.testing.conformance.log_harness import LogChild
 
 ROOMY = 1 << 30
 
 
-def chunk(first: int, data: bytes) -> Chunk:
-    return Chunk(first, 1, 0, [Run("p", first, first, 1)], data)
+def chunk(first: int, data: bytes) -> FrameChunk:
+    return FrameChunk(first, 1, 0, [Run("p", first, first, 1, bytes(8))], data, bytes(8))
 
 
 def fill(path: Path, first: int, count: int, data: bytes) -> sqlite3.Connection:
@@ -52,7 +52,7 @@ def seal(path: Path, db: sqlite3.Connection, spare: Spare) -> None:
 def test_it_becomes_the_write_ahead_log_of_the_next_segment(tmp_path: Path) -> None:
     spare = Spare(tmp_path)
     one, two = tmp_path / "1.seg", tmp_path / "9.seg"
-    create(one, Start("log", 1, 0, 1, {}), spare)
+    create(one, Start("log", 1, 0, 1, {}, "", ""), spare)
     db = fill(one, 1, 8, b"a" * 50_000)
     inode, size = wal_of(one).stat().st_ino, wal_of(one).stat().st_size
     seal(one, db, spare)
@@ -60,7 +60,7 @@ def test_it_becomes_the_write_ahead_log_of_the_next_segment(tmp_path: Path) -> N
     assert kept.stat().st_ino == inode
     assert not any(kept.read_bytes()[:HEADER_BYTES])
     assert not wal_of(one).exists()
-    create(two, Start("log", 9, 0, 1, {}), spare)
+    create(two, Start("log", 9, 0, 1, {}, "", ""), spare)
     assert wal_of(two).stat().st_ino == inode
     assert firsts(two) == [], "what the first segment wrote is none of the second's"
     db = fill(two, 9, 3, b"b" * 50_000)
@@ -71,7 +71,7 @@ def test_it_becomes_the_write_ahead_log_of_the_next_segment(tmp_path: Path) -> N
 
 def test_a_segment_that_somebody_reads_keeps_its_own(tmp_path: Path) -> None:
     spare, one = Spare(tmp_path), tmp_path / "1.seg"
-    create(one, Start("log", 1, 0, 1, {}), spare)
+    create(one, Start("log", 1, 0, 1, {}, "", ""), spare)
     db = fill(one, 1, 8, b"a" * 50_000)
     with closing(connect(one)) as reader:
         rows = reader.execute("SELECT first FROM chunks ORDER BY first")
@@ -96,7 +96,7 @@ sys.stdin.read()
 
 def test_a_segment_that_somebody_is_about_to_read_keeps_its_own(tmp_path: Path) -> None:
     spare, one = Spare(tmp_path), tmp_path / "1.seg"
-    create(one, Start("log", 1, 0, 1, {}), spare)
+    create(one, Start("log", 1, 0, 1, {}, "", ""), spare)
     db = fill(one, 1, 8, b"a" * 50_000)
     with subprocess.Popen(
         [sys.executable, "-c", OPENING, one], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -117,13 +117,13 @@ def test_a_connection_from_before_the_sealing_reads_on(tmp_path: Path) -> None:
     """While later segments are written: what it reads from is not among what they write over."""
     spare = Spare(tmp_path)
     one, two = tmp_path / "1.seg", tmp_path / "9.seg"
-    create(one, Start("log", 1, 0, 1, {}), spare)
+    create(one, Start("log", 1, 0, 1, {}, "", ""), spare)
     db = fill(one, 1, 8, b"a" * 50_000)
     with closing(connect(one)) as reader:
         assert len(list(headers(reader))) == 8
         seal(one, db, spare)
         assert not (tmp_path / NAME).exists()
-        create(two, Start("log", 9, 0, 1, {}), spare)
+        create(two, Start("log", 9, 0, 1, {}, "", ""), spare)
         other = fill(two, 9, 8, b"b" * 50_000)
         data = [bytes(row[0]) for row in reader.execute("SELECT data FROM chunks ORDER BY first")]
         assert data == [b"a" * 50_000] * 8
@@ -162,10 +162,10 @@ async def test_a_log_that_is_closed_or_opened_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["spare-held", "spare-moved", "spare-kept", "spare-placed"])
 @pytest.mark.parametrize("nth", [1, 5])
 async def test_crash_at_step(step: str, nth: int, tmp_path: Path) -> None:
-    watcher = Watcher()
+    watcher = LogChecker()
     for _ in range(2):
         options = ("--segment-bytes", "20000", "--crash-at", f"{step}:{nth}")
-        child = await Child.start(f"file://{tmp_path}/log", *options, newest=watcher.newest)
+        child = await LogChild.start(f"file://{tmp_path}/log", *options, newest=watcher.newest)
         watcher.acknowledge(await child.wait())
         assert child.process.returncode == -9, "the step was never taken"
         log = await FileLog.open(tmp_path / "log")
@@ -193,14 +193,14 @@ async def test_a_rotation_that_fails_halfway_costs_nothing_but_an_append(
         rotate(self)
 
     monkeypatch.setattr(Writer, "_rotate", rotate_into_trouble)
-    watcher, sequence = Watcher(), 0
+    watcher, sequence = LogChecker(), 0
     while sequence < 600:
         try:
             [index] = await log.append([entry("p", sequence + 1)])
         except LogFull:
             continue
         sequence += 1
-        watcher.acknowledge([Acked("p", sequence, index)])
+        watcher.acknowledge([AckedAppend("p", sequence, index)])
     assert failures > 3
     await watcher.catch_up(log)
     await watcher.prove_all(log)
@@ -213,5 +213,5 @@ def test_a_segment_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(segment, "sync", fail)
     with pytest.raises(OSError, match="No space"):
-        create(tmp_path / "1.seg", Start("log", 1, 0, 1, {}), Spare(tmp_path))
+        create(tmp_path / "1.seg", Start("log", 1, 0, 1, {}, "", ""), Spare(tmp_path))
     assert list(tmp_path.iterdir()) == []

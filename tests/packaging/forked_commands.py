@@ -12,7 +12,7 @@ import tempfile
 
 import click
 
-from logplayer.cli import VERBS, cli, main
+from logplayer.cli.main import VERBS, cli, main
 
 
 def run(directory: str, words: list[str]) -> tuple[int, str, str]:

@@ -15,9 +15,10 @@ from pathlib import Path
 import click
 import pytest
 
-from logplayer.cli import LINES, VERBS, cli
+from logplayer.cli.main import LINES, VERBS, cli
+from tests import ROOT
 
-NO_JSON = {"target get", "target dump", "target retry"}  # A value, lines of JSON already, and nothing to read.
+NO_JSON = {"target dump"}  # It is lines of JSON already.
 PROGRAM = str(Path(sys.executable).parent / "logplayer")
 
 
@@ -76,6 +77,17 @@ def test_scripts_can_read_the_answer(path: str) -> None:
 def test_options_are_explained(path: str) -> None:
     bare = [item.name for item in LEAVES[path].params if isinstance(item, click.Option) and not item.help]
     assert bare == []
+
+
+def test_every_variable_is_documented() -> None:
+    """Those that options read, and those that the product reads itself."""
+    read = {str(item.envvar) for command in LEAVES.values() for item in command.params if item.envvar}
+    for path in (ROOT / "src" / "logplayer").rglob("*.py"):
+        if "testing" not in path.parts:  # Of our own tests.
+            read |= set(re.findall(r'"(LOGPLAYER_[A-Z_]*[A-Z])"', path.read_text()))
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert len(read) > 15
+    assert sorted(name for name in read if f"| `{name}` |" not in page) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -191,8 +203,9 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, s
         folder = tmp_path_factory.mktemp("typed")
         (folder / "file").write_text("this is some text\n")
         jobs.append([str(folder), shlex.split(typed.format(dir=folder))])
-    many = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
-    done = subprocess.run(many, input=json.dumps(jobs), capture_output=True, text=True, timeout=240, check=True)
+    many = [sys.executable, "-m", "tests.packaging.forked_commands"]
+    typed_in = json.dumps(jobs)
+    done = subprocess.run(many, cwd=ROOT, input=typed_in, capture_output=True, text=True, timeout=240, check=True)
     return dict(zip(WRONG, map(tuple, json.loads(done.stdout)), strict=True))
 
 

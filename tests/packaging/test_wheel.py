@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from logplayer import __version__
-from servers import missing
+from tests import ROOT
+from tests.servers import missing
 
-ROOT = Path(__file__).parents[2]
 INSIDE = [
     "logplayer/py.typed",
     "logplayer/wire/logplayer/v1/target.proto",
@@ -25,8 +25,11 @@ INSIDE = [
     "logplayer/wire/logplayer/v1/target_pb2.pyi",
     "logplayer/testing/sim/mutants.toml",
     "logplayer/spark/conf/log4j2.properties",
+    "logplayer/admin/page/index.html",
+    "logplayer/admin/page/page.js",
     "pyspark_logplayer/__init__.py",
 ]
+OUTSIDE = ("/bench/", "/rivals/", "/parts/", "campaign", "soak")
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,13 @@ def run(empty: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_wheel_has_the_product_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names if name.endswith(".py")} == {"logplayer", "pyspark_logplayer"}
+    assert [name for name in names if any(part in name for part in OUTSIDE)] == []
+
+
 def test_everything_is_inside(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -103,7 +113,7 @@ def test_the_hot_path_is_compiled(wheel: Path, empty: Path) -> None:
     if not compiled_parts(wheel):
         missing("the wheel has no compiled part: there is no C compiler here, or no headers of Python")
     assert "none-any" not in wheel.name
-    where = run(empty, "python", "-c", "from logplayer.wire import hot; print(hot.__file__)")
+    where = run(empty, "python", "-c", "from logplayer.wire import fastpath; print(fastpath.__file__)")
     assert where.stdout.startswith(str(empty))
     assert where.stdout.endswith(".so\n")
 
@@ -120,7 +130,7 @@ def test_a_compiler_that_fails_costs_only_the_speed(unpacked: Path, tmp_path: Pa
     [wheel] = tmp_path.glob("*.whl")
     assert compiled_parts(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
-        assert "logplayer/wire/hot.py" in archive.namelist()
+        assert "logplayer/wire/fastpath.py" in archive.namelist()
 
 
 def test_a_compiler_that_fails_at_one_of_the_two_files_leaves_none(unpacked: Path, tmp_path: Path) -> None:
@@ -158,6 +168,18 @@ def test_it_is_typed_for_its_users(empty: Path, tmp_path: Path) -> None:
     assert 'Argument 2 to "NewEntry" has incompatible type' in done.stdout
     assert "Incompatible types in assignment" in done.stdout
     assert "missing library stubs or py.typed" not in done.stdout
+
+
+def test_the_examples_are_typed_against_the_wheel(empty: Path, tmp_path: Path) -> None:
+    """Strictly, and by the installed package: a name that it exports without a type, or not at all, is found."""
+    for example in sorted((ROOT / "examples").glob("*.py")):
+        shutil.copy(example, tmp_path)
+    (tmp_path / "wrong.py").write_text("import logplayer as lp\n\nkey: int = lp.put('k', 'v').key\nlp.puts('k', 'v')\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(empty / "bin" / "python"), "."]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert [line for line in found if not line.startswith("wrong.py:")] == []
+    assert len(found) == 2, done.stdout
 
 
 def test_models_that_are_not_installed_are_told(empty: Path) -> None:

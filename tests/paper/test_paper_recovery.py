@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from core_rig import acked, answer_read, entry, fetch, live_player, make_player, of, one, open_all, written
 
-from logplayer.core.effect import ReadCatchUp, SendBatch
+from logplayer.core.effects import ReadCatchUp, SendBatch
 from logplayer.core.entry import Session
-from logplayer.core.event import Lost, Opened, Ticked
-from logplayer.core.queue import State
+from logplayer.core.events import Lost, Opened, Ticked
+from logplayer.core.target_queue import State
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
 from logplayer.testing.sim.story import Story
+from tests.core.core_rig import acked, answer_read, entry, fetch, live_player, make_player, of, one, open_all, written
 
 # --- Player recovery --------------------------------------------------------------------------------------
 

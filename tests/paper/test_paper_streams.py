@@ -5,11 +5,10 @@ Our completion queue is the caller of ``Player.step``: one consumer, so that the
 
 from __future__ import annotations
 
-from core_rig import acked, entry, fetch, live_player, make_player, of, one, open_all, written
-
-from logplayer.core.effect import CloseSession, SendBatch
+from logplayer.core.effects import CloseSession, SendBatch
 from logplayer.core.entry import Session
-from logplayer.core.event import Acked, CaughtUp, Lost, Opened, Ticked, Written
+from logplayer.core.events import Acked, CaughtUp, Lost, Opened, Ticked, Written
+from tests.core.core_rig import acked, entry, fetch, live_player, make_player, of, one, open_all, written
 
 # --- Algorithm 3 ------------------------------------------------------------------------------------------
 

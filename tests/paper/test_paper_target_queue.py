@@ -1,17 +1,16 @@
 """The paper's section on the target queue: algorithm 1 (push, front, pop, suspend, fetchingCompleted) and 2 (batches).
 
 The paper keeps two queues per target, normal and catch-up, and four states. Ours keeps one bounded queue and three:
-N is LIVE, RF and FC are CATCHING_UP, S is SUSPENDED. docs/paper.md tells why.
+N is LIVE, RF and FC are CATCHING_UP, S is SUSPENDED. docs/paper.md says why.
 """
 
 from __future__ import annotations
 
-from core_rig import acked, answer_read, entry, fetch, live_player, make_player, of, one, written
-
-from logplayer.core.effect import CloseSession, ReadCatchUp, SendBatch
+from logplayer.core.effects import CloseSession, ReadCatchUp, SendBatch
 from logplayer.core.entry import Message, Session
-from logplayer.core.event import CaughtUp, Lost, Opened, Ticked
-from logplayer.core.queue import State
+from logplayer.core.events import CaughtUp, Lost, Opened, Ticked
+from logplayer.core.target_queue import State
+from tests.core.core_rig import acked, answer_read, entry, fetch, live_player, make_player, of, one, written
 
 # --- Algorithm 1 ------------------------------------------------------------------------------------------
 
@@ -57,7 +56,7 @@ def test_front_and_pop_keep_the_order_without_a_second_queue() -> None:
     player = live_player("a", queue_count_max=2, batch_count_max=1, flight_batches_max=1)
     log = [entry(i, a="x") for i in range(1, 8)]
     sent = of(fetch(player, *log), SendBatch)
-    reads = []
+    reads: list[ReadCatchUp] = []
     while len(sent) < 7:
         written(player, sent[-1])
         effects = acked(player, sent[-1])
@@ -136,6 +135,6 @@ def test_erase_frees_every_batch_up_to_the_ack() -> None:
 
 def test_an_empty_target_queue_has_no_front() -> None:
     queue = live_player("a").queues["a"]
-    assert queue.take(0) is None
+    assert queue.take(0, b"") is None
     queue.offer(Message(1, b"x"))
-    assert queue.take(1) is not None
+    assert queue.take(1, b"") is not None

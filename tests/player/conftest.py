@@ -1,16 +1,13 @@
-"""Lets the tests of this folder import player_support, and gives them a house of real servers."""
+"""Real servers for the tests of this folder."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from player_support import House
+from tests.player.player_support import House
 
 
 @pytest_asyncio.fixture

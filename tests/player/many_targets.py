@@ -1,12 +1,12 @@
-"""A process that serves many targets in memory at one port: ``python many_targets.py SCHEME FIRST COUNT``."""
+"""Serve many targets in memory at one port: ``python -m tests.player.many_targets SCHEME FIRST COUNT``."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.server import TargetServer
+from logplayer.target.stores.memory import MemoryTarget
 
 
 async def serve(scheme: str, first: int, count: int) -> None:

@@ -1,31 +1,35 @@
-"""A house of real servers for tests: a file log behind a log server, targets over sockets, players on the same loop."""
+"""Real servers for tests: a file log with a log server, targets over sockets, players on the same loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from logplayer.admin.app import serve
+from logplayer.admin.player_face import Stage
+from logplayer.config import Config
 from logplayer.core.entry import HashMap
 from logplayer.core.fence import Position
 from logplayer.core.limits import Limits
 from logplayer.log.client import LogClient
-from logplayer.log.file import FileLog
+from logplayer.log.file.log import FileLog
 from logplayer.log.protocol import Log, NewEntry
 from logplayer.log.server import LogServer
-from logplayer.player.config import PlayerConfig
+from logplayer.player.ended import Ended
 from logplayer.player.shell import Shell
 from logplayer.player.status import TargetStatus
 from logplayer.target.protocol import Change, Store
 from logplayer.target.server import TargetServer
-from logplayer.target.sqlite import SqliteTarget
-from logplayer.testing.campaign_check import compare, expect, hashed, read_all
+from logplayer.target.stores.sqlite import SqliteTarget
 from logplayer.wire.entries import encode_mutation
 from logplayer.wire.security import NONE, Security
+from tests.campaign.check import compare, expect, hashed, read_all
 
 # Short waits, so that what a player notices by time alone is noticed within a test.
 QUICK = Limits(
@@ -39,6 +43,9 @@ QUICK = Limits(
     idle_ms_max=50,
     tick_ms_max=200,
 )
+
+# How long a test waits for what must happen before it fails: on a busy machine everything may take its time.
+PATIENCE = 120.0
 
 
 class SlowStore:
@@ -66,6 +73,7 @@ class Seat:
         self.security = security
         self.port = 0
         self.slow = 0.0
+        self.wrap: Callable[[Any], Any] = lambda store: store
         self.server: TargetServer | None = None
 
     @property
@@ -76,7 +84,7 @@ class Seat:
         store: Any = SqliteTarget(self.path, self.name)
         if self.slow:
             store = SlowStore(store, self.slow)
-        self.server = TargetServer({self.name: store}, self.security)
+        self.server = TargetServer({self.name: self.wrap(store)}, self.security)
         [address] = await self.server.start(**{self.scheme: f"127.0.0.1:{self.port}"})
         self.port = int(address.rpartition(":")[2])
         return self
@@ -93,7 +101,8 @@ class Seat:
     @property
     def position(self) -> Position:
         with self.store() as store:
-            return store.position()
+            position: Position = store.position()
+            return position
 
     @contextlib.contextmanager
     def store(self) -> Any:
@@ -109,6 +118,7 @@ class Playing:
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
+        self.http_address = ""
         self.task = asyncio.create_task(shell.run())
 
     async def started(self) -> Playing:
@@ -126,9 +136,18 @@ class Playing:
         targets = {item.target: item.state for item in self.shell.status().targets}
         return all(targets.get(name) == "LIVE" for name in names or targets)
 
-    async def stop(self) -> str:
+    async def answering(self) -> str:
+        """Where it answers questions from now on, as ``logplayer play`` does."""
+        if not self.http_address:
+            stage = Stage(self.shell.waiting, self.shell.config, self.shell.observed.timeline)
+            stage.shell = self.shell
+            self._server = serve(stage.face())
+            self.http_address = await self._server.start("127.0.0.1:0")
+        return self.http_address
+
+    async def stop(self) -> Ended:
         self.shell.request_stop()
-        return await asyncio.wait_for(self.task, 20)
+        return await asyncio.wait_for(self.task, PATIENCE)
 
 
 class House:
@@ -186,10 +205,10 @@ class House:
             made.append(await seat.up())
         return made
 
-    def config(self, **changes: Any) -> PlayerConfig:
+    def config(self, **changes: Any) -> Config:
         names = tuple(self.seats)
         addresses = {name: seat.address for name, seat in self.seats.items()}
-        first = PlayerConfig(targets=addresses, map=HashMap(names), limits=QUICK, tick_ms=20)
+        first = Config(targets=addresses, map=HashMap(names), limits=QUICK, tick_ms=20)
         return replace(first, **changes)
 
     async def play(self, **changes: Any) -> Playing:
@@ -214,7 +233,7 @@ class House:
         self._sequences[producer] = sequence = self._sequences.get(producer, 0) + 1
         return (await self.file.append([NewEntry(producer, sequence, payload)]))[0]
 
-    async def delivered(self, index: int, *names: str, seconds: float = 20) -> None:
+    async def delivered(self, index: int, *names: str, seconds: float = PATIENCE) -> None:
         """Wait until the targets have everything up to ``index``."""
         for name in names or self.seats:
             await until(lambda name=name: self.seats[name].index >= index, f"{name} reaches {index}", seconds)
@@ -245,12 +264,28 @@ def transaction(producer: str, sequence: int, value: bytes = b"", targets: tuple
     return b"".join(encode_mutation(key, new, target).encoded for key, new, target in named)
 
 
-async def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:
+async def logplayer(*arguments: str, code: int = 0) -> str:
+    """Run the command line; what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "logplayer.cli",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode == code, error.decode()
+    assert "Traceback" not in error.decode()
+    return out.decode() + error.decode()
+
+
+async def until(holds: Callable[..., bool], what: str, seconds: float = PATIENCE, every: float = 0.01) -> None:
     """Wait until something holds; a test that waits in vain fails with ``what``."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(every)
 
 
 @contextlib.asynccontextmanager

@@ -6,15 +6,17 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from player_support import QUICK, House, load, until
 
 from logplayer.core.entry import ExplicitMap
-from logplayer.core.event import StopRequested, Ticked
+from logplayer.core.events import StopRequested, Ticked
 from logplayer.errors import TargetError
 from logplayer.log.protocol import NewEntry
+from logplayer.player.ended import STOPPED
 from logplayer.target.client import consistent_cut, position, wait_for
-from logplayer.testing.campaign_proxy import Proxy
 from logplayer.wire.entries import encode_mutation
+from logplayer.wire.turn import Turn
+from tests.campaign.proxy import Proxy
+from tests.player.player_support import QUICK, House, load, until
 
 pytestmark = pytest.mark.asyncio
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -29,7 +31,7 @@ async def test_two_targets_get_what_the_log_holds(house: House, scheme: str) -> 
     await house.delivered(last)
     assert await house.problems() == []
     await until(player.live, "both targets are LIVE")
-    assert await player.stop() == "stopped"
+    assert await player.stop() == STOPPED
 
 
 @BOTH
@@ -56,7 +58,7 @@ async def test_a_restarted_player_goes_on_where_the_targets_stand(house: House, 
         player = await house.play()
         async with load(house):
             await asyncio.sleep(0.3)
-        assert await player.stop() == "stopped"
+        assert await player.stop() == STOPPED
     player = await house.play()
     await house.delivered(await house.append(1))
     assert await house.problems() == []
@@ -173,7 +175,7 @@ async def test_a_graceful_stop_delivers_what_was_dispatched(house: House) -> Non
     await until(lambda: player.live("a", "b"), "both are LIVE")
     last = await house.append(500)
     await until(lambda: player.shell.core.current >= last, "all is dispatched")
-    assert await player.stop() == "stopped"
+    assert await player.stop() == STOPPED
     assert min(seat.index for seat in house.seats.values()) >= last - 1
     assert await house.problems() == []
 
@@ -188,7 +190,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_frozen_target(house: House) -
     await until(player.live, "both are LIVE")
     proxy.stall()
     await house.append(100)
-    assert await player.stop() == "stopped"
+    assert await player.stop() == STOPPED
     await proxy.stop()
 
 
@@ -223,14 +225,14 @@ async def test_what_is_no_transaction_is_reported_once_and_passed_over(house: Ho
     await house.delivered(last, "a")
     await late.up()
     await house.delivered(last, "b")
-    assert player.shell.unroutable == 3
+    assert player.shell.status().unroutable == 3
     assert await house.problems() == []
 
 
 @BOTH
 async def test_readers_wait_for_what_they_wrote_and_find_a_consistent_cut(house: House, scheme: str) -> None:
     first, second = await house.targets("ab", scheme)
-    waiting = asyncio.create_task(wait_for(first.address, "a", 50, timeout=15))
+    waiting = asyncio.create_task(wait_for(first.address, "a", 50, timeout=120))
     await house.play()
     last = await house.append(100)
     assert (await waiting).index >= 50
@@ -254,11 +256,16 @@ async def test_what_is_for_nobody_is_counted_and_told(house: House, caplog: pyte
     entries = [NewEntry("someone", number, payload) for number, payload in enumerate(payloads, 1)]
     await house.delivered((await house.log.append(entries))[-1])
     assert player.shell.status().unroutable == 2
-    assert "typo: is no member" in caplog.text
-    assert "nobody owns its key" in caplog.text
+    assert "typo: unknown target" in caplog.text
+    assert "its key has no owner" in caplog.text
 
 
-@pytest.mark.parametrize("what", ["an effect", "the flush"])
+class FailingTurn(Turn):
+    def end(self) -> None:
+        raise RuntimeError("no such luck")
+
+
+@pytest.mark.parametrize("what", ["an effect", "the end of the turn"])
 async def test_a_step_that_fails_half_way_ends_the_player(house: House, what: str) -> None:
     """Its state cannot be trusted any more, and the event loop would only log it."""
     await house.targets("ab")
@@ -270,9 +277,9 @@ async def test_a_step_that_fails_half_way_ends_the_player(house: House, what: st
 
     fact: StopRequested | Ticked
     if what == "an effect":
-        playing.shell._perform, fact = fail, StopRequested()  # type: ignore[method-assign]
+        playing.shell._perform, fact = fail, StopRequested()  # type: ignore[assignment, method-assign]
     else:
-        playing.shell._connections.flush, fact = fail, Ticked(0)  # type: ignore[method-assign]
+        playing.shell._connections._turn, fact = FailingTurn(), Ticked(0)
     asyncio.get_running_loop().call_soon(playing.shell._tell, fact)
     with pytest.raises(RuntimeError, match="no such luck"):
-        await asyncio.wait_for(playing.task, 10)
+        await asyncio.wait_for(playing.task, 120)

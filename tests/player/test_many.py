@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import sqlite3
 import sys
-from pathlib import Path
 
 import pytest
-from player_support import House, until
 
 from logplayer.core.entry import ExplicitMap
 from logplayer.core.limits import Limits
 from logplayer.log.protocol import NewEntry
 from logplayer.target.client import position
-from logplayer.testing.campaign_check import expect, read_all
 from logplayer.wire.entries import encode_mutation
+from tests import ROOT
+from tests.campaign.check import expect, read_all
+from tests.player import player_support
+from tests.player.player_support import House
 
 COUNT = 500
+# A look at the status of 500 targets takes milliseconds: more often, and the test keeps the player from its work.
+until = functools.partial(player_support.until, every=0.25)
 SPECIAL = ("dead", "poisoned", "slow", "frozen")
 
 
 async def spawn(scheme: str, first: int, count: int) -> tuple[asyncio.subprocess.Process, str]:
-    program = str(Path(__file__).parent / "many_targets.py")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, program, scheme, str(first), str(count), stdout=asyncio.subprocess.PIPE
-    )
+    command = [sys.executable, "-m", "tests.player.many_targets", scheme, str(first), str(count)]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    return process, (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
+    return process, (await asyncio.wait_for(process.stdout.readline(), 120)).decode().strip()
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "grpc"])
@@ -49,22 +51,25 @@ async def test_trouble_of_a_few_costs_hundreds_nothing(house: House, scheme: str
         addresses |= {name: house.seats[name].address for name in SPECIAL[:3]} | {"s9000": frozen_address}
         limits = Limits(open_ms_max=30_000, idle_ms_max=500, blocked_ms=500)
         player = await house.play(targets=addresses, map=ExplicitMap(), limits=limits)
-        states = lambda: [item.state for item in player.shell.status().targets]  # noqa: E731
-        await until(lambda: states().count("LIVE") >= COUNT - 2, "all that can are LIVE", 60)
+
+        def states() -> list[str]:
+            return [item.state for item in player.shell.status().targets]
+
+        await until(lambda: states().count("LIVE") >= COUNT - 2, "all that can are LIVE", 300)
         frozen.send_signal(signal.SIGSTOP)
         last = await append_for_all(house, list(addresses))
         wanted = expect(await read_all(house.file), addresses, lambda key: "")
         for number in range(0, healthy, 7):
             name = f"s{number}"
-            await until(lambda name=name: player.target(name).index >= wanted[name].last, f"{name} has all", 60)
+            await until(lambda name=name: player.target(name).index >= wanted[name].last, f"{name} has all", 300)
             assert player.target(name).digest == f"{wanted[name].digest:032x}"
         assert (await position(address, "s0")).digest == wanted["s0"].digest
         await until(lambda: player.state("poisoned") == "BLOCKED", "the poison was found")
         assert player.target("dead").state == "SUSPENDED"
-        await until(lambda: player.state("s9000") == "SUSPENDED", "the freeze was found", 30)
+        await until(lambda: player.state("s9000") == "SUSPENDED", "the freeze was found", 300)
         frozen.send_signal(signal.SIGCONT)
         await house.seats["dead"].up()
-        await until(lambda: states().count("LIVE") == COUNT - 1, "all but the poisoned one are LIVE", 60)
+        await until(lambda: states().count("LIVE") == COUNT - 1, "all but the poisoned one are LIVE", 300)
         await until(
             lambda: min(seat.index for name, seat in house.seats.items() if name != "poisoned") >= last - 2, "all"
         )

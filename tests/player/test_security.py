@@ -9,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from player_support import House, load, until
 
+from logplayer.admin.access import Access
+from logplayer.admin.app import question_app
+from logplayer.admin.http_client import ask
+from logplayer.admin.http_server import HttpServer
 from logplayer.core.entry import HashMap
-from logplayer.errors import ConfigError, LogUnavailable, UserError
+from logplayer.errors import ConfigError, LogUnavailable, Unavailable
 from logplayer.log.client import LogClient
 from logplayer.log.server import LogServer
+from logplayer.player.ended import STOPPED
 from logplayer.player.shell import Shell
-from logplayer.player.status_server import StatusServer, ask
 from logplayer.wire.security import Security
-from servers import missing
+from tests.player.player_support import House, load, until
+from tests.servers import missing
 
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
 
@@ -80,7 +84,7 @@ async def test_delivery_over_tls(house: House, authority: Authority, scheme: str
     player = await house.play(security=Security(ca=authority.ca))
     await house.delivered(await house.append(200))
     assert await house.problems() == []
-    assert await player.stop() == "stopped"
+    assert await player.stop() == STOPPED
 
 
 @BOTH
@@ -157,20 +161,20 @@ async def test_the_log_server_over_mutual_tls_feeds_a_player(house: House, autho
     await house.delivered(await house.append(200))
     assert await house.problems() == []
     shell.request_stop()
-    assert await task == "stopped"
+    assert await task == STOPPED
     await client.close()
     await server.stop(0)
 
 
-async def test_the_status_port_asks_for_certificate_and_token(authority: Authority) -> None:
+async def test_http_asks_for_certificate_and_token(authority: Authority) -> None:
     cert, key = authority.issue("server")
-    server = StatusServer(lambda question: {"ok": True}, Security(ca=authority.ca, cert=cert, key=key, token="s3cret"))
-    where = await server.start("127.0.0.1:0")
     right = Security(ca=authority.ca, cert=cert, key=key, token="s3cret")
-    assert await ask(where, {"do": "status"}, right) == {"ok": True}
+    server = HttpServer(question_app(lambda question: {"ok": True}, Access(right)), right)
+    where = await server.start("127.0.0.1:0")
+    assert await ask(where, "/beat", {}, right) == {"ok": True}
     with pytest.raises(ConfigError, match="token"):
-        await ask(where, {"do": "status"}, replace(right, token="guess"))
+        await ask(where, "/beat", {}, replace(right, token="guess"))
     for wrong in (Security(token="s3cret"), Security(ca=authority.ca, token="s3cret")):
-        with pytest.raises(UserError, match="no player answers"):
-            await ask(where, {"do": "status"}, wrong)
+        with pytest.raises(Unavailable, match="no player answers"):
+            await ask(where, "/beat", {}, wrong)
     await server.stop()

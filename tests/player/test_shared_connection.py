@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from player_support import House, until
 
 from logplayer.core.entry import HashMap
 from logplayer.core.fence import Position
 from logplayer.core.limits import Limits
 from logplayer.errors import Poison
+from logplayer.player.ended import STOPPED
 from logplayer.target import tcp_server
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
+from logplayer.target.stores.memory import MemoryTarget
 from logplayer.wire import tcp_link
+from tests.player.player_support import House, until
 
 NAMES = ("a", "b", "c", "d")
 
@@ -51,12 +54,14 @@ async def test_a_player_shares_one_connection_among_the_targets_of_an_address(ho
     player.shell.retry("a")
     await delivered(await house.append(50, targets=NAMES), *NAMES)
     assert len(peers) == 1
-    assert await player.stop() == "stopped"
+    assert await player.stop() == STOPPED
     await until(lambda: not peers, "the connection is closed")
     await server.stop()
 
 
-async def test_the_next_entry_ends_the_rest_behind_a_small_write(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_streams_rest_after_a_small_write_until_the_next_entry(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module, name in ((tcp_link, "REST_SECONDS"), (tcp_server, "ACK_SECONDS")):
         monkeypatch.setattr(module, name, 600.0)  # So that neither time nor an ack can end it.
     stores = {name: MemoryTarget() for name in ("a", "b")}
@@ -67,9 +72,12 @@ async def test_the_next_entry_ends_the_rest_behind_a_small_write(house: House, m
         map=HashMap(tuple(stores)),
         limits=Limits(heartbeat_ms=300_000, silence_ms_max=600_000, progress_ms_max=600_000, idle_ms_max=600_000),
         drain_ms_max=1,
+        tick_ms=600_000,  # Whatever the player does ends it, a tick too.
     )
     for _ in range(5):
         last = await house.append(1, targets=stores)
         await until(lambda: all(store.position().index >= last for store in stores.values()), f"{last} is delivered")  # noqa: B023
+        await asyncio.sleep(0.01)
+        assert not any(queue.writable for queue in player.shell.core.queues.values()), "they rest"
     await player.stop()
     await server.stop()

@@ -1,16 +1,17 @@
-"""Two players at once, takeovers that race, and decisions of rivals: the log orders them, and nothing is lost."""
+"""Two players at once, takeovers that race, and decisions of several players: the log orders them; nothing is lost."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from player_support import House, load, until
 
 from logplayer.core.entry import HashMap, Quarantined, Takeover, TargetAdded, TargetRemoved
+from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Kind, NewEntry
-from logplayer.player import control as chain
+from logplayer.player.ended import STOPPED, Ended, EndKind
 from logplayer.player.shell import Shell
+from tests.player.player_support import House, load, until
 
 pytestmark = pytest.mark.asyncio
 BOTH = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -26,7 +27,7 @@ async def test_the_older_of_two_players_steps_down(house: House, scheme: str) ->
             players.append(await house.play())
             await until(players[-1].live, "the newest player feeds both targets")
         for older in players[:-1]:
-            assert (await asyncio.wait_for(older.task, 10)).startswith("stepped down")
+            assert (await asyncio.wait_for(older.task, 120)).superseded
     await house.delivered(await house.append(1))
     assert await house.problems() == []
     assert not players[-1].task.done()
@@ -38,9 +39,15 @@ async def test_a_player_that_cannot_read_the_log_is_fenced_by_its_targets(house:
     old = await house.play()
     await until(old.live, "the first player feeds both targets")
     shell = old.shell
-    shell._fetched = lambda records: None  # type: ignore[method-assign]  # Deaf to the log: only the targets can tell.
+
+    async def deaf(records: object) -> None:
+        """Only the targets can tell."""
+
+    shell._take = deaf  # type: ignore[method-assign]
     new = await house.play()
-    assert "fenced" in await asyncio.wait_for(old.task, 10)
+    ended = await asyncio.wait_for(old.task, 120)
+    epoch = new.shell.core.epoch
+    assert ended == Ended(EndKind.SUPERSEDED, epoch, f"epoch {epoch} has taken over ({new.shell.config.player})")
     await house.delivered(await house.append(100))
     assert await house.problems() == []
     assert not new.task.done()
@@ -61,10 +68,10 @@ async def test_a_player_without_reachable_targets_still_sees_the_takeover_right_
 
     chain.append = append_and_be_late  # type: ignore[assignment]
     try:
-        how = await asyncio.wait_for(old.run(), 10)
+        ended = await asyncio.wait_for(old.run(), 120)
     finally:
         chain.append = append
-    assert how.startswith("stepped down")
+    assert ended.superseded
 
 
 async def test_players_that_start_at_the_same_time_agree_on_one(house: House) -> None:
@@ -79,7 +86,7 @@ async def test_players_that_start_at_the_same_time_agree_on_one(house: House) ->
     await house.delivered(await house.append(1))
     assert await house.problems() == []
     winner.request_stop()
-    assert (await asyncio.gather(*tasks)).count("stopped") == 1
+    assert (await asyncio.gather(*tasks)).count(STOPPED) == 1
 
 
 async def test_decisions_of_rivals_all_survive(house: House) -> None:
@@ -157,14 +164,46 @@ async def test_a_rival_may_trim_the_log_while_a_player_takes_over(house: House) 
     await house.delivered(await house.append(100))
     assert all(target.lag_seconds < 60 for target in shell.status().targets)
     shell.request_stop()
-    assert await task == "stopped"
+    assert await task == STOPPED
 
 
-async def test_a_decision_that_nobody_can_read_ends_the_player_loudly(house: House) -> None:
+async def test_a_decision_that_nobody_can_read_ends_the_player_loudly(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log of this version takes one; an older log server would."""
     await house.targets("ab")
     player = await house.play()
-    newest = (await house.file.info()).control
-    sequence = (await chain.first_record(house.file, newest, newest)).sequence
+    sequence = (await chain.load(house.file)).sequence
+    monkeypatch.setattr("logplayer.log.control_rules.Guard.admit", lambda *_: None)
     await house.file.append([NewEntry(chain.PRODUCER, sequence + 1, b"\xff\xff\xff", Kind.CONTROL)])
     with pytest.raises(Exception, match="control record"):
-        await asyncio.wait_for(player.task, 10)
+        await asyncio.wait_for(player.task, 120)
+
+
+async def test_a_newer_player_of_an_application_names_it_in_its_takeover(house: House) -> None:
+    await house.targets("ab")
+    old = await house.play()
+    await until(old.live, "the first player feeds both targets")
+    epoch, _ = await chain.append(house.file, Takeover("", "spark host:1", application=7), MAP)
+    ended = await asyncio.wait_for(old.task, 120)
+    assert (ended.kind, ended.epoch, ended.application) == (EndKind.SUPERSEDED, epoch, 7)
+
+
+async def test_what_is_appended_while_it_ends_is_left_to_the_next_player(house: House) -> None:
+    """It takes no more entries, so the ones that it passes over are not a gap in the log."""
+    _, slow = await house.targets("ab")
+    await slow.down()
+    slow.slow = 0.5
+    await slow.up()
+    player = await house.play()
+    await until(player.live, "both are LIVE")
+    await house.append(20)
+    player.shell.request_stop()
+    for _ in range(5):
+        last = await house.append(10)
+        await asyncio.sleep(0.02)
+    assert not player.task.done(), "it still waits for the slow target"
+    assert await asyncio.wait_for(player.task, 120) == STOPPED
+    await house.play()
+    await house.delivered(last)
+    assert await house.problems() == []

@@ -62,7 +62,7 @@ P1 join t1
 kill p1
 status
 ----
-  t1 stands at 0 and holds []
+  t1 has index 0 and holds []
 
 # The end.
 """

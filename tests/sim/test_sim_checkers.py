@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from logplayer.core.effect import Report, SendBatch
+from logplayer.core.effects import Report, SendBatch, StepDown
 from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Batch
 from logplayer.core.limits import Limits
@@ -18,6 +18,7 @@ from logplayer.testing.sim.options import CLOCK, options_for
 from logplayer.testing.sim.simulation import Simulation
 from logplayer.testing.sim.story import Story
 from logplayer.testing.sim.world import Applied, SimTarget
+from logplayer.wire.entries import encode_mutation
 
 NAMES = set(re.findall(r"^([a-z][a-z -]+?)(?:,| {2,})", checkers.__doc__ or "", re.MULTILINE))
 NAMES |= {"once", "none lost"}  # The first line of the table names three.
@@ -35,7 +36,10 @@ def told() -> Story:
     return story
 
 
-def given(story: Story, index: int, payload: bytes = b"a", aside: bool = False, term: int = 1) -> SimTarget:
+A = encode_mutation(b"t1", b"a", "t1").encoded  # What the story appends for t1=a.
+
+
+def given(story: Story, index: int, payload: bytes = A, aside: bool = False, term: int = 1) -> SimTarget:
     """Something is put into t1's store."""
     target = story.targets["t1"]
     target.applied.append(Applied(index, payload, aside, Session(1, term), Session(1, 1)))
@@ -56,6 +60,14 @@ def none_lost() -> None:
     story = told()
     story.append("x2", "t1=a")
     story.checkers.applied(given(story, 5))
+
+
+def one_history() -> None:
+    story = told()
+    story.restore(2)
+    story.append("t1=c")  # At 3 again: the target has the other one, and must not go on with what follows this one.
+    story.append("t1=d")
+    story.checkers.applied(given(story, 4, story.log.destinations[4]["t1"]))
 
 
 def payload() -> None:
@@ -114,6 +126,18 @@ def false_reseed() -> None:
     told().checkers.reported(Report("t1", "RESEED: stands at 0"))
 
 
+def false_block() -> None:
+    story = told()
+    story.targets["t1"].lies.add(("FENCED", 9))
+    story.checkers.reported(Report("t1", "FENCED: by 9"))
+    story.checkers.reported(Report("t1", "DIVERGED: has 9"))
+
+
+def step_down() -> None:
+    story = told()
+    story.checkers.stepped_down(story.hosts[0], StepDown("epoch 9 has taken over", 9))
+
+
 def fresh_session() -> None:
     story = told()
     story.checkers.opened(story.hosts[0], "t1", Session(1, 1))
@@ -121,7 +145,7 @@ def fresh_session() -> None:
 
 def stable() -> None:
     story = told()
-    sessions = iter([["before"], ["after"], ["after"]])
+    sessions: Iterator[list[object]] = iter([["before"], ["after"], ["after"]])
     story.checkers.sessions = lambda: next(sessions)  # type: ignore[method-assign]
     story._stay()
 
@@ -144,6 +168,7 @@ SPEAK: dict[str, Callable[[], None]] = {
     "once": once,
     "order": order,
     "none lost": none_lost,
+    "one history": one_history,
     "payload": payload,
     "quarantine": quarantine,
     "fenced": fenced,
@@ -154,6 +179,8 @@ SPEAK: dict[str, Callable[[], None]] = {
     "one writer": one_writer,
     "drain": drain,
     "false re-seed": false_reseed,
+    "false block": false_block,
+    "step down": step_down,
     "fresh session": fresh_session,
     "stable": stable,
     "progress": progress,

@@ -11,19 +11,19 @@ import pytest
 
 import logplayer.core
 from logplayer.testing.sim import mutants
-from logplayer.testing.sim.mutants import MUTANTS, SEEDS_MAX, Edit, Mutant, Outcome, run_mutant
+from logplayer.testing.sim.mutants import MUTANTS, SEEDS_MAX, Edit, Mutant, MutantOutcome, run_mutant
 
 CORE = Path(logplayer.core.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def hunted() -> dict[str, Outcome]:
+def hunted() -> dict[str, MutantOutcome]:
     """All of them, once; two processes at a time."""
     with ThreadPoolExecutor(2) as pool:
         return {outcome.name: outcome for outcome in pool.map(run_mutant, [mutant.name for mutant in MUTANTS])}
 
 
-def test_every_mutant_is_caught(hunted: dict[str, Outcome]) -> None:
+def test_every_mutant_is_caught(hunted: dict[str, MutantOutcome]) -> None:
     assert [name for name, outcome in hunted.items() if not outcome.caught] == []
     assert all(1 <= outcome.seeds <= SEEDS_MAX for outcome in hunted.values())
 
@@ -32,7 +32,8 @@ def test_there_are_enough_of_them_and_they_touch_every_part() -> None:
     assert len(MUTANTS) >= 20
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     touched = {edit.module for mutant in MUTANTS for edit in mutant.edits}
-    assert touched >= {"fence", "queue", "window", "player", "recovery", "recent", "trim", "route", "heartbeat"}
+    parts = "fence target_queue window player catch_up tail_buffer trim routing deadlines"
+    assert touched >= set(parts.split())
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -61,18 +62,18 @@ def hunt(monkeypatch: pytest.MonkeyPatch, edit: Edit, seeds: int) -> str:
 
 def test_a_break_that_breaks_nothing_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the hunt would be true of any text."""
-    edit = Edit("queue", "if message.index <= self.covered:", "if self.covered >= message.index:")
+    edit = Edit("target_queue", "if message.index <= self.covered:", "if self.covered >= message.index:")
     assert hunt(monkeypatch, edit, 150) == ""
 
 
 def test_the_same_edit_with_a_real_break_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    edit = Edit("queue", "if message.index <= self.covered:", "if message.index > self.covered:")
+    edit = Edit("target_queue", "if message.index <= self.covered:", "if message.index > self.covered:")
     assert hunt(monkeypatch, edit, 150)
 
 
 def test_an_edit_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "LookupError" in hunt(monkeypatch, Edit("queue", "no such text", ""), 1)
-    assert "LookupError" in hunt(monkeypatch, Edit("queue", "self", "this"), 1)
+    assert "LookupError" in hunt(monkeypatch, Edit("target_queue", "no such text", ""), 1)
+    assert "LookupError" in hunt(monkeypatch, Edit("target_queue", "self", "this"), 1)
 
 
 def test_a_seed_that_fails_without_the_mutant_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

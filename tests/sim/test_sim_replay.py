@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from logplayer.core import player
-from logplayer.core.effect import Effect, SendBatch
+from logplayer.core import events, player
+from logplayer.core.effects import Effect, SendBatch
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.runner import run_campaign, run_seed
 from logplayer.testing.sim.simulation import Simulation
@@ -92,5 +92,5 @@ def test_a_crash_of_the_core_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     def fall(self: player.Player, fact: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(player.Player, "_acked", fall)
+    monkeypatch.setitem(player.Player._handlers, events.Acked, fall)
     assert run_seed(1).violation.startswith("crash: KeyError")

@@ -1,4 +1,4 @@
-"""A run of the real core is a behaviour of the spec, by TLC's word; a tampered trace is not."""
+"""TLC accepts a run of the real core as a behaviour of the spec, and rejects a tampered trace."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Lines = list[dict[str, Any]]
 
 try:
     from logplayer.java import find_java
-    from logplayer.testing.tlc import Tlc, spec_dir
-    from logplayer.testing.tracecheck import check
+    from logplayer.testing.spec.tlc import Tlc, spec_dir
+    from logplayer.testing.spec.trace_check import check
 
     TLC: Any = Tlc(find_java(), spec_dir())
     MISSING = ""
@@ -38,7 +38,7 @@ def verdict(lines: Lines) -> Any:
 
 
 # Short runs in which much goes wrong: crashes, cuts, takeovers, overflow, trim.
-SEEDS = (997, 673, 346)
+SEEDS = (102, 162, 347)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

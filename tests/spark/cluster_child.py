@@ -1,6 +1,6 @@
 """A resident application on local-cluster, with an executor killed: run as a process of its own by the test.
 
-    python tests/spark/cluster_child.py FOLDER
+    python -m tests.spark.cluster_child FOLDER
 
 Prints one line of JSON: how often each group started, and whether every shard is as the log says.
 """
@@ -13,8 +13,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from logplayer.spark.session import make_session
 
@@ -41,10 +39,9 @@ def main(folder: Path) -> None:
     settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
     settings["spark.executor.extraJavaOptions"] = os.environ.get("SPARK_SUBMIT_OPTS", "")
     spark = make_session("cluster", "local-cluster[2,1,512]", settings)
-    from spark_support import FileWal, Shards, until
-    from test_resident import NAMES, check, config, pid_of, puts
-
-    from logplayer.spark.resident import Resident
+    from logplayer.spark.resident.driver import Resident
+    from tests.spark.spark_support import FileWal, Shards, until
+    from tests.spark.test_resident import NAMES, check, config, pid_of, puts
 
     application = spark.sparkContext.applicationId
     wal, shards = FileWal(folder / "wal"), Shards(folder, NAMES)
@@ -62,12 +59,15 @@ def main(folder: Path) -> None:
     shards.wait(puts(wal, 100, 100), 120)
     seconds = time.monotonic() - killed
     until(lambda: resident.overview.workers()[0] != before[0])
-    how = resident.stop()
+    ended = resident.stop()
     spark.stop()
     shards.stop()
     check(wal, shards)
     wal.close()
-    print(json.dumps({"how": how, "starts": resident.overview.starts, "seconds": round(seconds, 1)}), flush=True)
+    print(
+        json.dumps({"kind": ended.kind.value, "starts": resident.overview.starts, "seconds": round(seconds, 1)}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

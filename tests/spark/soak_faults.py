@@ -1,8 +1,8 @@
-"""The fault campaign on Spark: players are killed, cancelled, restarted and rivalled while the log grows.
+"""The fault campaign on Spark: players are killed, cancelled, restarted and superseded while the log grows.
 
-    python tests/spark/soak_faults.py [--faults 100] [--master local[4]] [--seed 1]
+    python -m tests.spark.soak_faults [--faults 100] [--master local[4]] [--seed 1]
 
-Faults: a Python worker is killed (worker), Spark cancels the job (task), the application starts anew (restart),
+Faults: a Python worker is killed (worker), Spark cancels the job (task), the application restarts (restart),
 a second application starts beside the first (second), an executor is killed (executor, on local-cluster only), and
 delivery changes over to a streaming query of leases and back, with a worker killed (lease). At the end every shard must
 be as the log says: by the audit, and by a check that reads log and stores in the plainest way.
@@ -15,25 +15,19 @@ import json
 import os
 import random
 import signal
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
+from logplayer.spark.jobs.audit import audit
+from logplayer.spark.resident.driver import Resident
 from logplayer.spark.session import make_session
-
-# isort: split
-from cluster_child import executors
-from spark_support import FileWal, Shards, until
-from test_lease import takeovers
-from test_resident import MAP, NAMES, check, config, pid_of, puts
-
-from logplayer.spark.audit import audit
-from logplayer.spark.resident import Resident
+from tests.spark.cluster_child import executors
+from tests.spark.spark_support import FileWal, Shards, until
+from tests.spark.test_lease import takeovers
+from tests.spark.test_resident import MAP, NAMES, check, config, pid_of, puts
 
 
 class Campaign:
@@ -88,7 +82,7 @@ class Campaign:
             self._kill(self.rng.choice(alive))
 
     def _task(self) -> None:
-        self.spark.sparkContext.cancelJobGroup(self.resident._job)
+        self.spark.sparkContext.cancelJobGroup(self.resident.job)
 
     def _restart(self) -> None:
         self.resident.stop()

@@ -11,15 +11,16 @@ from pyspark.sql import SparkSession
 
 from logplayer.core.entry import Record as ControlRecord
 from logplayer.core.entry import ShardMap
-from logplayer.log.file import FileLog
+from logplayer.log import control_chain as chain
+from logplayer.log.file.log import FileLog
 from logplayer.log.protocol import Log, NewEntry, Record
 from logplayer.log.server import LogServer
-from logplayer.player import control as chain
-from logplayer.spark import loop
+from logplayer.spark import event_loop
 from logplayer.target.protocol import Target
 from logplayer.target.server import TargetServer
-from logplayer.target.sqlite import SqliteTarget
+from logplayer.target.stores.sqlite import SqliteTarget
 from logplayer.wire.entries import encode_mutation
+from logplayer.wire.security import NONE, Security
 
 Put = tuple[bytes, bytes | None, str]
 
@@ -34,15 +35,15 @@ class FileWal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.address = f"file://{path}"
-        self.log: Log = loop.run(FileLog.open(path))
+        self.log: Log = event_loop.run(FileLog.open(path))
         self._sequences: dict[str, int] = {}
         self._server: LogServer | None = None
 
-    def serve(self) -> str:
+    def serve(self, host: str = "127.0.0.1", security: Security = NONE) -> str:
         """The grpc:// address of the log."""
-        self._server = LogServer(self.log)
-        port = loop.run(self._server.start())
-        return f"grpc://127.0.0.1:{port}"
+        self._server = LogServer(self.log, security)
+        port = event_loop.run(self._server.start(host))
+        return f"grpc://{host}:{port}"
 
     def append(self, payloads: Sequence[bytes], producer: str = "shop") -> list[int]:
         first = self._sequences.get(producer, 0) + 1
@@ -50,47 +51,60 @@ class FileWal:
         indexes: list[int] = []
         for at in range(0, len(payloads), 500):
             group = [NewEntry(producer, first + at + n, p) for n, p in enumerate(payloads[at : at + 500])]
-            indexes += loop.run(self.log.append(group))
+            indexes += event_loop.run(self.log.append(group))
         return indexes
 
     def decide(self, record: ControlRecord, first_map: ShardMap, targets: Sequence[tuple[str, str]] = ()) -> int:
-        return loop.run(chain.append(self.log, record, first_map, tuple(targets)))[0]
+        return event_loop.run(chain.append(self.log, record, first_map, tuple(targets)))[0]
 
     def records(self) -> list[Record]:
-        info = loop.run(self.log.info())
+        info = event_loop.run(self.log.info())
         if info.first > info.last:
             return []
-        return [record for batch in loop.iterate(lambda: self.log.read(info.first, info.last)) for record in batch]
+        return [
+            record for batch in event_loop.iterate(lambda: self.log.read(info.first, info.last)) for record in batch
+        ]
 
     def last(self) -> int:
-        return loop.run(self.log.info()).last
+        return event_loop.run(self.log.info()).last
 
     def close(self) -> None:
         if self._server is not None:
-            loop.run(self._server.stop(0))
+            event_loop.run(self._server.stop(0))
             self._server = None
-        loop.run(self.log.close())
+        event_loop.run(self.log.close())
 
 
 class Shards:
     """SQLite targets, each behind its own server."""
 
-    def __init__(self, folder: Path, names: Sequence[str], scheme: str = "grpc") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        scheme: str = "grpc",
+        *,
+        host: str = "127.0.0.1",
+        security: Security = NONE,
+    ) -> None:
+        self._host, self._security = host, security
+        self._folder = folder
         self.paths = {name: folder / f"{name}.db" for name in names}
         self._servers: dict[str, TargetServer] = {}
         self.addresses: dict[str, str] = {}
         for name in names:
             self.start(name, scheme)
 
-    def start(self, name: str, scheme: str = "grpc") -> None:
+    def start(self, name: str, scheme: str = "grpc", port: int = 0) -> None:
+        self.paths.setdefault(name, self._folder / f"{name}.db")
         stores: Mapping[str, Target] = {name: SqliteTarget(self.paths[name], name)}
-        server = TargetServer(stores)
-        [address] = loop.run(server.start(**{scheme: "127.0.0.1:0"}))
+        server = TargetServer(stores, self._security)
+        [address] = event_loop.run(server.start(**{scheme: f"{self._host}:{port}"}))
         self._servers[name], self.addresses[name] = server, address
 
     def stop(self) -> None:
         for server in self._servers.values():
-            loop.run(server.stop())
+            event_loop.run(server.stop())
         self._servers.clear()
 
     def index(self, name: str) -> int:

@@ -10,22 +10,25 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import FileWal, Shards, transaction, until
 
+from logplayer.config import Config
 from logplayer.core.digest import entry_digest, to_bytes
 from logplayer.core.entry import HashMap, Message, RangeMap, ShardMap, TargetAdded
-from logplayer.core.route import owner_of
+from logplayer.core.routing import owner_of
 from logplayer.errors import Trimmed, UserError
-from logplayer.player.config import PlayerConfig
+from logplayer.log.protocol import History
+from logplayer.player.ended import STOPPED
 from logplayer.player.shell import Shell
-from logplayer.spark import loop
-from logplayer.spark.archive import open_archive
-from logplayer.spark.archive_job import archive_log
-from logplayer.spark.audit import Verdict, audit
-from logplayer.spark.backfill import Fill, backfill
-from logplayer.spark.deliver import Destination, batched, play
-from logplayer.spark.routes import load_routes
+from logplayer.spark import event_loop
+from logplayer.spark.jobs.archive import open_archive
+from logplayer.spark.jobs.archive_job import archive_log
+from logplayer.spark.jobs.audit import audit
+from logplayer.spark.jobs.backfill import Fill, backfill
+from logplayer.spark.jobs.routes import load_routes
+from logplayer.spark.jobs.verdict import AuditVerdict
+from logplayer.spark.sinks.deliver import Destination, play
 from logplayer.wire.entries import decode_transaction, split_transaction
+from tests.spark.spark_support import FileWal, Shards, transaction, until
 
 TWO = HashMap(("a", "b"))
 
@@ -64,16 +67,17 @@ def expected(wal: FileWal, target: str, shard_map: ShardMap, through: int = 2**6
 
 def deliver(wal: FileWal, shards: Shards, shard_map: ShardMap) -> None:
     """Fill the shards from the log by the protocol, without a player."""
-    info = loop.run(wal.log.info())
-    routes = loop.run(load_routes(wal.log, shard_map))
+    info = event_loop.run(wal.log.info())
+    routes = event_loop.run(load_routes(wal.log, shard_map))
     for name, address in shards.addresses.items():
         messages = [
-            Message(record.index, payload)
+            Message(record.index, payload, chain=record.chain)
             for record in wal.records()
             if not record.kind
             for payload in routes.split(record.index, record.payload, (name,)).values()
         ]
-        play(Destination(name, address, info.log_id, 1), lambda at, m=messages: batched(at, info.last, m))  # type: ignore[misc]
+        through = History(info.last, info.chain)
+        play(Destination(name, address, info.log_id, 1), lambda index, all_of=messages: all_of, through)  # type: ignore[misc]
 
 
 # --- Archive ---
@@ -83,7 +87,7 @@ def test_the_archive_and_the_tail_are_one_log(spark: SparkSession, wal: FileWal,
     wal.append(some(450))
     path = str(tmp_path / "archive")
     assert archive_log(spark, wal.address, path, 100, show=False) == (400, 4, 400, 450)
-    loop.run(wal.log.trim(330))
+    event_loop.run(wal.log.trim(330))
     wal.append(some(30, seed=2))
     table = spark.read.format("logplayer").options(log=wal.address, raw="true", archive=path).load()
     rows = table.orderBy("log_index").collect()
@@ -115,7 +119,7 @@ def test_what_was_trimmed_too_early_is_said(spark: SparkSession, wal: FileWal, t
     wal.append(some(300))
     archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
     (open_archive(tmp_path / "archive").file(101)).unlink()
-    loop.run(wal.log.trim(150))
+    event_loop.run(wal.log.trim(150))
     with pytest.raises(Trimmed, match="entry 101 was trimmed before it was archived"):
         archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
 
@@ -132,7 +136,7 @@ def filled(wal: FileWal, tmp_path: Path) -> Shards:
     return shards
 
 
-def run_audit(spark: SparkSession, wal: FileWal, shards: Shards) -> dict[str, Verdict]:
+def run_audit(spark: SparkSession, wal: FileWal, shards: Shards) -> dict[str, AuditVerdict]:
     stores = {name: f"sqlite:{path}" for name, path in shards.paths.items()}
     return {v.target: v for v in audit(spark, wal.address, stores=stores, first_map=TWO, show=False)}
 
@@ -210,8 +214,8 @@ def test_an_older_effect_applied_again_is_named(spark: SparkSession, wal: FileWa
 
 def test_an_audit_needs_the_whole_log(spark: SparkSession, wal: FileWal, filled: Shards, tmp_path: Path) -> None:
     archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
-    loop.run(wal.log.trim(200))
-    with pytest.raises(Trimmed, match="name the archive"):
+    event_loop.run(wal.log.trim(200))
+    with pytest.raises(Trimmed, match="with --archive"):
         run_audit(spark, wal, filled)
     stores = {name: f"sqlite:{path}" for name, path in filled.paths.items()}
     where = str(tmp_path / "archive")
@@ -227,8 +231,8 @@ def test_new_shards_are_filled_and_handed_over_while_the_log_grows(
     """A player runs, the log grows, and a new map with two more shards comes into force under it."""
     address = wal.serve()
     old = Shards(tmp_path, ("a", "b"))
-    shell = Shell(wal.log, PlayerConfig(targets=old.addresses, map=TWO, group="g"))
-    playing = loop.submit(shell.run())
+    shell = Shell(wal.log, Config(targets=old.addresses, map=TWO, group="g"))
+    playing = event_loop.submit(shell.run())
     wal.append(some(2500))
     until(lambda: hasattr(shell, "core") and shell.core.current >= 2500)
     stop = threading.Event()
@@ -254,8 +258,8 @@ def test_new_shards_are_filled_and_handed_over_while_the_log_grows(
         growing.join()
     end = wal.append(some(20, seed=5))[-1]
     new.wait(end)
-    loop.background().call_soon_threadsafe(shell.request_stop)
-    assert playing.result(30) == "stopped"
+    event_loop.background().call_soon_threadsafe(shell.request_stop)
+    assert playing.result(30) == STOPPED
     new.stop()
     old.stop()
     for name in "cd":
@@ -279,7 +283,7 @@ def test_files_are_built_in_one_sorted_pass(spark: SparkSession, wal: FileWal, t
         content, index, digest = shards.read(name)
         assert (content, digest) == expected(wal, name, three)
         assert index == done[name].index == 3001
-    routes = loop.run(load_routes(wal.log))
+    routes = event_loop.run(load_routes(wal.log))
     assert routes.starts == {"x": 3001, "y": 3001, "z": 3001}
     wal.close()
 
@@ -287,7 +291,7 @@ def test_files_are_built_in_one_sorted_pass(spark: SparkSession, wal: FileWal, t
 def test_a_map_that_moves_keys_into_an_old_target_is_refused(spark: SparkSession, wal: FileWal) -> None:
     wal.append(some(10))
     old = RangeMap((b"m",), ("a", "b"))
-    wal.decide(TargetAdded("a", 0), old, (("a", "x"), ("b", "y")))
+    wal.decide(TargetAdded("a", 0), old, (("a", "tcp://127.0.0.1:1"), ("b", "tcp://127.0.0.1:2")))
     address = wal.serve()
     with pytest.raises(UserError, match="gives a keys that it does not have"):
         backfill(spark, address, [Fill("c", "tcp://127.0.0.1:1")], new_map=HashMap(("a", "c")), show=False)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logplayer.spark.columns import TRUE, column, columns
+from logplayer.spark.arrow import TRUE, column, columns
 
 i64 = st.integers(-(2**63), 2**63 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -48,8 +48,8 @@ def test_a_range_and_a_schema() -> None:
 
 OURS = """
 from logplayer.log.protocol import Kind, Record
-from logplayer.spark.batches import raw_batch
-assert raw_batch([Record(1, Kind.DATA, "p", 1, 1, b"x", 0)]).num_rows == 1
+from logplayer.spark.source.batches import raw_batch
+assert raw_batch([Record(1, Kind.DATA, "p", 1, 1, b"x", b"", 0)]).num_rows == 1
 """
 ARROWS = """
 import pyarrow

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import KeptSession
 
+from logplayer.wire.entries import decode_transaction
+from tests.spark.spark_support import FileWal, KeptSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -36,3 +39,12 @@ def test_example(
     said = capsys.readouterr().out
     for word in shown:
         assert word in said
+
+
+def test_the_batch_write_of_the_page_on_spark(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
+    """As it stands there, with an address and a path for the two names."""
+    [block] = [text for text in PAGE.read_text().split("```text\n") if "rows.write." in text]
+    code = block.partition("```")[0]
+    exec(code, {"spark": spark, "ADDRESS": wal.serve(), "PATH": str(tmp_path / "staging")})
+    changes = [change for record in wal.records() for change in decode_transaction(record.payload)]
+    assert sorted(changes) == [(b"alice", b"90"), (b"bob", b"110")]

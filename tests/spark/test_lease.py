@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
-from spark_support import FileWal, Shards, until
-from test_resident import MAP, NAMES, check, puts
+from pyspark.sql.streaming.query import StreamingQuery
 
 from logplayer.core.entry import Takeover
-from logplayer.spark.groups import deal
-from logplayer.spark.lease import Coordinator
+from logplayer.spark.resident.groups import deal
+from logplayer.spark.resident.lease import Coordinator
 from logplayer.wire.entries import decode_control
+from tests.spark.spark_support import FileWal, Shards, until
+from tests.spark.test_resident import MAP, NAMES, check, puts
 
 
 def takeovers(wal: FileWal) -> list[str]:

@@ -11,15 +11,21 @@ import time
 from pathlib import Path
 
 import pytest
-from spark_support import FileWal, Shards, until
-from test_resident import NAMES, check, puts
+
+from logplayer.log.server import LogServer
+from logplayer.spark import event_loop
+from tests import ROOT
+from tests.servers import free_port
+from tests.spark.spark_support import FileWal, Shards, until
+from tests.spark.test_resident import NAMES, check, puts
 
 PYTHON = sys.executable
 
 
 def test_an_executor_is_killed_on_local_cluster(tmp_path: Path) -> None:
     done = subprocess.run(
-        [PYTHON, str(Path(__file__).parent / "cluster_child.py"), str(tmp_path)],
+        [PYTHON, "-m", "tests.spark.cluster_child", str(tmp_path)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=400,
@@ -27,7 +33,7 @@ def test_an_executor_is_killed_on_local_cluster(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["how"] == "stopped"
+    assert found["kind"] == "stopped"
     assert found["starts"]["0"] >= 2
 
 
@@ -59,7 +65,7 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
                 (tools / tool.name).symlink_to(tool)
     clean = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "SPARK_HOME")}
     words = [word for name, address in shards.addresses.items() for word in ("--target", f"{name}={address}")]
-    command = [PYTHON, "-m", "logplayer.cli", "play", "--log", wal.address, *words, "--status", "127.0.0.1:0", "--json"]
+    command = [PYTHON, "-m", "logplayer.cli", "play", "--log", wal.address, *words, "--http", "127.0.0.1:0", "--json"]
     stderr = (tmp_path / "stderr").open("w")
     process = subprocess.Popen(
         command,
@@ -80,7 +86,12 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
         began = time.monotonic()
         assert process.wait(60) == 0, (tmp_path / "stderr").read_text()[-2000:]
         print(f"ended {time.monotonic() - began:.1f} s after Ctrl-C")
-        assert json.loads(process.stdout.read().splitlines()[-1]) == {"event": "ended", "how": "stopped"}
+        assert json.loads(process.stdout.read().splitlines()[-1]) == {
+            "event": "ended",
+            "kind": "stopped",
+            "epoch": 0,
+            "reason": "",
+        }
         until(lambda: not running_in(process.pid), 20)
     finally:
         if process.poll() is None:
@@ -92,3 +103,36 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
     again = FileWal(wal.path)
     check(again, shards)
     again.close()
+
+
+def test_play_waits_for_its_log_and_leaves_a_living_player_alone(wal: FileWal, tmp_path: Path) -> None:
+    """Both at the start of the same verb: first nobody serves the log, then somebody plays already."""
+    shards = Shards(tmp_path, NAMES[:2])
+    port = free_port()
+    words = [word for name, address in shards.addresses.items() for word in ("--target", f"{name}={address}")]
+    command = [PYTHON, "-m", "logplayer.cli", "play", "--master", "local[2]", "--log", f"grpc://127.0.0.1:{port}"]
+    command += [*words, "--http", "127.0.0.1:0", "--json"]
+    stderr = tmp_path / "stderr"
+    with stderr.open("w") as errors:
+        first = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, cwd=tmp_path
+        )
+        try:
+            until(lambda: "waiting for the log at" in stderr.read_text() or first.poll() is not None, 120)
+            assert first.poll() is None, stderr.read_text()[-2000:]
+            server = LogServer(wal.log)
+            event_loop.run(server.start(port=port))
+            assert first.stdout is not None
+            assert json.loads(first.stdout.readline())["event"] == "playing"
+            shards.wait(puts(wal, 20), 120)
+            before = wal.last()
+            second = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=tmp_path)
+            assert (second.returncode, second.stdout) == (2, ""), second.stderr
+            assert "goes on undisturbed" in second.stderr
+            assert wal.last() == before  # Not even a record.
+            assert first.poll() is None
+        finally:
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+            shards.stop()
+    event_loop.run(server.stop())

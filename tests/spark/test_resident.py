@@ -1,25 +1,28 @@
-"""Resident players: endless tasks that are killed, drained, dealt out anew and fenced, and lose nothing."""
+"""Resident players: endless tasks that are killed, drained, regrouped and fenced lose nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import FileWal, Shards, transaction, until
 
+from logplayer.config import Config, SparkSettings
 from logplayer.core.digest import entry_digest
-from logplayer.core.entry import HashMap, Takeover, TargetAdded
+from logplayer.core.entry import HashMap, MapChanged, Takeover, TargetAdded
 from logplayer.core.limits import Limits
-from logplayer.core.route import owner_of
+from logplayer.core.routing import owner_of
 from logplayer.errors import UserError
-from logplayer.spark.groups import Plan, count_groups, deal
-from logplayer.spark.resident import Resident, ResidentConfig
+from logplayer.player.ended import STOPPED
+from logplayer.spark.resident.driver import Resident
+from logplayer.spark.resident.groups import GroupPlan, count_groups, deal
 from logplayer.wire.entries import decode_transaction, split_transaction
+from tests.spark.spark_support import FileWal, Shards, transaction, until
 
 NAMES = ("a", "b", "c", "d")
 MAP = HashMap(NAMES)
@@ -58,8 +61,9 @@ def check(wal: FileWal, shards: Shards, names: tuple[str, ...] = NAMES) -> None:
         assert (shards.read(name)[0], digest) == (content, total % 2**128), name
 
 
-def config(address: str, targets: Mapping[str, str], **more: Any) -> ResidentConfig:
-    return ResidentConfig(address, dict(targets), MAP, limits=Limits(blocked_ms=500), **more)
+def config(address: str, targets: Mapping[str, str], groups: int = 0, **more: Any) -> Config:
+    many = SparkSettings(groups=groups)
+    return Config(address, dict(targets), MAP, limits=Limits(blocked_ms=500), spark=many, **more)
 
 
 def pid_of(worker: str) -> int:
@@ -71,7 +75,7 @@ def test_groups_are_even_and_stable() -> None:
     sizes = [sum(plan.group_of(f"t{i}") == group for i in range(25)) for group in range(4)]
     assert sorted(sizes) == [6, 6, 6, 7]
     assert not plan.uneven([f"t{i}" for i in range(25)])
-    assert Plan(2, {"a": 0, "b": 0, "c": 0}).uneven(["a", "b", "c"])
+    assert GroupPlan(2, {"a": 0, "b": 0, "c": 0}).uneven(["a", "b", "c"])
     assert (count_groups(3, 8), count_groups(25, 8), count_groups(500, 8), count_groups(3, 8, 5)) == (1, 3, 8, 5)
 
 
@@ -95,20 +99,23 @@ def test_a_killed_worker_goes_on_where_the_targets_stand(spark: SparkSession, wa
         assert {target["target"] for target in status["targets"]} == set(NAMES)
         assert [group["group"] for group in status["groups"]] == [0, 1]
     finally:
-        how = resident.stop()
-    assert how == "stopped"
+        ended = resident.stop()
+    assert ended == STOPPED
     check(wal, shards)
 
 
 def test_a_new_member_is_played_and_the_groups_stay_even(
     spark: SparkSession, wal: FileWal, shards: Shards, tmp_path: Path
 ) -> None:
-    resident = Resident(spark, config(wal.serve(), {name: shards.addresses[name] for name in "ab"}, groups=2))
+    before = HashMap(("a", "b"))
+    first = config(wal.serve(), {name: shards.addresses[name] for name in "ab"}, groups=2)
+    resident = Resident(spark, replace(first, map=before))
     resident.start()
     try:
         until(lambda: all(shards.index(name) >= 1 for name in "ab"))
         for name in ("c", "d"):
-            wal.decide(TargetAdded(name, 0, shards.addresses[name]), MAP)
+            wal.decide(TargetAdded(name, 0, shards.addresses[name]), before)
+        wal.decide(MapChanged(MAP), before)
         last = puts(wal, 100)
         shards.wait(last)
         until(lambda: not resident.plan.uneven(NAMES))
@@ -127,10 +134,10 @@ def test_a_second_application_fences_the_first(spark: SparkSession, wal: FileWal
         shards.wait(puts(wal, 50))
         second.start()
         assert first.wait(60)
-        assert first.stop().startswith("stepped down")
+        assert first.stop().superseded
         shards.wait(puts(wal, 50, 50))
     finally:
-        assert second.stop() == "stopped"
+        assert second.stop() == STOPPED
     check(wal, shards)
 
 
@@ -141,13 +148,13 @@ def test_a_later_application_takes_its_groups_back(spark: SparkSession, wal: Fil
     newer.start()
     try:
         shards.wait(puts(wal, 50))
-        wal.decide(Takeover("spark/0", "spark old:1 application 1"), MAP)
+        wal.decide(Takeover("spark/0", "spark old:1", application=1), MAP)
         shards.wait(puts(wal, 50, 50))
         assert not newer.wait(0.1)
-        wal.decide(Takeover("spark/1", f"spark new:1 application {wal.last() + 1}"), MAP)
+        wal.decide(Takeover("spark/1", "spark new:1", application=wal.last() + 1), MAP)
         assert newer.wait(60)
     finally:
-        assert newer.stop().startswith("stepped down")
+        assert newer.stop().superseded
     check(wal, shards)
 
 

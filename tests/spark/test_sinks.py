@@ -13,17 +13,16 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from spark_support import FileWal, Shards, transaction
 
 from logplayer.core.digest import entry_digest
-from logplayer.core.entry import Session
-from logplayer.spark import loop
-from logplayer.spark.log_sink import LogStreamWriter
-from logplayer.spark.source import LogPlayerSource
-from logplayer.spark.target_sink import TargetWriter
+from logplayer.spark import event_loop
+from logplayer.spark.sinks.log import LogStreamWriter
+from logplayer.spark.sinks.targets import TargetWriter
+from logplayer.spark.source.table import LogPlayerSource
 from logplayer.wire.entries import decode_transaction
+from tests.spark.spark_support import FileWal, Shards, transaction
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 class _FailsOnce:
@@ -134,13 +133,13 @@ def test_a_table_is_appended(spark: SparkSession, wal: FileWal, tmp_path: Path) 
     table.write.format("logplayer").options(log=address, staging=str(tmp_path / "s")).mode("append").save()
     [record] = wal.records()
     assert record.payload == transaction((b"a", b"x", "t"))
-    with pytest.raises(PySparkException, match="are no transactions"):
+    with pytest.raises(PySparkException, match="are not transactions"):
         spark.range(3).write.format("logplayer").options(log=address, staging="/tmp/x").mode("append").save()
 
 
 def test_an_older_batch_than_the_newest_is_refused(tmp_path: Path) -> None:
     from logplayer.errors import LogPlayerError
-    from logplayer.spark.staging import Staging
+    from logplayer.spark.sinks.staging import Staging
 
     staging = Staging(str(tmp_path))
     staging.intend(7, [], {"n": 0})
@@ -204,18 +203,17 @@ def test_a_late_row_is_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_query_that_was_fenced_stops(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
-    from logplayer.spark.deliver import Destination, Link
+    from logplayer.spark.sinks.deliver import Destination, play
 
     shards = Shards(tmp_path, ("a", "b"))
     wal.append([transaction((b"k", b"v", "ab"[i % 2])) for i in range(10)])
     log_to_targets(spark, wal, shards, tmp_path / "c", "logplayer")
     from logplayer.target.client import position
 
-    log_id = loop.run(position(shards.addresses["a"], "a")).log_id
-    rival = loop.run(Link.open(Destination("a", shards.addresses["a"], log_id, 99), Session(99, 1)))
+    log_id = event_loop.run(position(shards.addresses["a"], "a")).log_id
+    play(Destination("a", shards.addresses["a"], log_id, 99), lambda index: [], shards.index("a"))  # Opens, no more.
     wal.append([transaction((b"k", b"w", "a"))])
     with pytest.raises(PySparkException, match="FENCED"):
         log_to_targets(spark, wal, shards, tmp_path / "c", "logplayer")
     assert shards.read("a")[0] == {b"k": b"v!"}
-    loop.background().call_soon_threadsafe(rival.close)
     shards.stop()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark_support import FileWal, transaction
 
 from logplayer.core.entry import HashMap, MapChanged, Takeover
-from logplayer.core.route import owner_of
-from logplayer.spark import loop
+from logplayer.core.routing import owner_of
+from logplayer.spark import event_loop
+from logplayer.wire.entries import encode_headers
+from tests.spark.spark_support import FileWal, transaction
 
 
 def fill(wal: FileWal, count: int) -> None:
@@ -38,6 +39,19 @@ def test_raw_rows_hold_every_entry(spark: SparkSession, wal: FileWal) -> None:
     assert [(r.log_index, r.kind, r.payload) for r in rows] == [
         (r.index, r.kind.name.lower(), r.payload) for r in wal.records()
     ]
+
+
+def test_headers_are_a_column_for_those_who_ask(spark: SparkSession, wal: FileWal) -> None:
+    headers = encode_headers([("trace", b"\x00\xff"), ("n", b"1"), ("n", b"2")])
+    wal.append([transaction((b"k", b"v", "a"), (b"l", None, "b")) + headers, transaction((b"m", b"w", "a"))])
+    table = spark.read.format("logplayer").option("log", wal.address)
+    assert "headers" not in table.load().columns
+    expected = [("trace", b"\x00\xff"), ("n", b"1"), ("n", b"2")]
+    rows = table.option("includeHeaders", "true").load().orderBy("log_index", "key").collect()
+    found = [[(item.name, bytes(item.value)) for item in row.headers] for row in rows]
+    assert found == [expected, expected, []]
+    raw = table.option("raw", "true").load().orderBy("log_index").collect()
+    assert [[(item.name, bytes(item.value)) for item in row.headers] for row in raw] == [expected, []]
 
 
 def test_the_map_in_force_at_each_index_names_the_target(spark: SparkSession, wal: FileWal) -> None:
@@ -77,7 +91,9 @@ def test_ranges_are_split_over_tasks(spark: SparkSession, wal: FileWal) -> None:
     wal.append([transaction((b"k", bytes(2000), "a"))] * 1000)
     table = spark.read.format("logplayer").options(log=wal.address, raw="true", bytesPerTask="200000").load()
     assert table.rdd.getNumPartitions() >= 8
-    assert table.selectExpr("count(distinct log_index)", "sum(length(payload))").first()[0] == 1000
+    row = table.selectExpr("count(distinct log_index)", "sum(length(payload))").first()
+    assert row is not None
+    assert row[0] == 1000
 
 
 def test_start_and_end(spark: SparkSession, wal: FileWal) -> None:
@@ -85,7 +101,7 @@ def test_start_and_end(spark: SparkSession, wal: FileWal) -> None:
     table = spark.read.format("logplayer")
     part = table.options(log=wal.address, raw="true", startingIndex="10", endingIndex="19").load()
     assert sorted(row.log_index for row in part.collect()) == list(range(10, 20))
-    loop.run(wal.log.trim(20))
+    event_loop.run(wal.log.trim(20))
     rest = table.options(log=wal.address, raw="true", startingIndex="earliest", endingIndex="latest").load()
     assert rest.count() == 30
     with pytest.raises(PySparkException, match="entry 10"):
@@ -104,7 +120,7 @@ def test_the_log_server_is_a_log_too(spark: SparkSession, wal: FileWal) -> None:
         ({}, "needs option"),
         ({"log": "fil:///x"}, "unknown scheme"),
         ({"log": "file:///x", "startingIndx": "3"}, "no option 'startingindx'"),
-        ({"log": "file:///x", "map": "hash"}, "no shard map"),
+        ({"log": "file:///x", "map": "hash"}, "is not a shard map"),
         ({"log": "file:///x", "raw": "yes"}, "true or false"),
     ],
 )

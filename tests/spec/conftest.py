@@ -8,7 +8,7 @@ import pytest
 
 from logplayer.errors import UserError
 from logplayer.java import find_java
-from logplayer.testing.tlc import Tlc, spec_dir
+from logplayer.testing.spec.tlc import Tlc, spec_dir
 
 
 @pytest.fixture(scope="session")

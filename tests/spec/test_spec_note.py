@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [f"src/logplayer/testing/{name}.py" for name in ("tlc", "tlc_models", "spec_cli")]
+from tests import ROOT
+
+SOURCES = [f"src/logplayer/{name}.py" for name in ("testing/spec/tlc", "testing/spec/models", "cli/spec")]
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from logplayer.cli.spec import spec
 from logplayer.errors import UserError
-from logplayer.testing.spec_cli import spec
-from logplayer.testing.tlc import Tlc, TlcRun, read_output, spec_dir
-from logplayer.testing.tlc_models import load_models
+from logplayer.testing.spec.models import load_models
+from logplayer.testing.spec.tlc import Tlc, TlcRun, read_output, spec_dir
 
 SPEC = spec_dir()
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from logplayer.cli.spec import spec
 from logplayer.errors import UserError
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
-from logplayer.testing.spec_cli import spec
-from logplayer.testing.tlc import Tlc, spec_dir
-from logplayer.testing.trace_module import module_text, parse
-from logplayer.testing.tracecheck import check
+from logplayer.testing.spec.tlc import Tlc, spec_dir
+from logplayer.testing.spec.trace_check import check
+from logplayer.testing.spec.trace_module import module_text, parse
 
 Rows = list[dict[str, Any]]
 TRACES = spec_dir() / "traces"

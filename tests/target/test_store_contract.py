@@ -1,4 +1,4 @@
-"""What every store must do, told once: one atomic, durable write that checks inside itself."""
+"""What every store must do: one atomic, durable write that checks inside itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import itertools
 import logging
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,40 +15,18 @@ import pytest
 from logplayer.core import digest as digests
 from logplayer.core.entry import Message, Refusal, Session
 from logplayer.core.fence import Batch, Position
-from logplayer.errors import Poison, UserError
+from logplayer.errors import Poison, Unavailable, UserError
 from logplayer.target.protocol import Change, Rejected, Store
-from logplayer.target.redis import RedisTarget
 from logplayer.target.server import TargetServer
-from logplayer.target.stores import STORES, open_store
-from logplayer.testing.conform import conform
-from logplayer.testing.conform_client import Stream, encode, message
+from logplayer.target.stores.open import open_store
+from logplayer.target.stores.redis import RedisTarget
+from logplayer.testing.conformance.client import ConformanceStream, covering, encode, message, value_at
+from logplayer.testing.conformance.targets import conform
 from logplayer.wire import codec
-from servers import redis_server
+from tests.servers import redis_server
+from tests.target.store_places import Place, content, delete, of_another_history, opening, playing, put
 
 S1, S2, S3 = Session(1, 1), Session(1, 2), Session(2, 1)
-
-
-class Place:
-    """Where one test's store is."""
-
-    def __init__(self, kind: str, path: str, url: str) -> None:
-        self.kind, self.path, self.url = kind, path, url
-        self.name = f"t{uuid.uuid4().hex[:8]}"
-
-    def open(self, **more: bool) -> Store:
-        return open_store(self.kind, self.name, path=self.path, url=self.url, **more)
-
-    @property
-    def options(self) -> list[str]:
-        where = ["--path", self.path] if self.path else ["--url", self.url]
-        return ["--store", self.kind, "--id", self.name, *where]
-
-
-@pytest.fixture(params=list(STORES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param in ("postgres", "redis"):
-        return Place(request.param, "", request.getfixturevalue(f"{request.param}_url"))
-    return Place(request.param, str(tmp_path / "store"), "")
 
 
 @pytest.fixture
@@ -57,26 +34,6 @@ def store(place: Place) -> Iterator[Store]:
     store = place.open()
     yield store
     store.close()
-
-
-def opening(session: Session, log_id: str = "log") -> Change:
-    return Change(session, log_id=log_id)
-
-
-def playing(session: Session, prev: int, to: int, *messages: Message) -> Change:
-    return Change(session, batch=Batch(prev, to, messages))
-
-
-def put(index: int, key: str = "k", value: str = "") -> Message:
-    return message(index, key.encode(), (value or f"v{index}").encode())
-
-
-def delete(index: int, key: str) -> Message:
-    return Message(index, codec.encode_mutation(key.encode(), None).encoded)
-
-
-def content(store: Store) -> dict[str, str]:
-    return {key.decode(): value.decode() for key, value in store.scan()}
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
@@ -92,7 +49,7 @@ def test_an_open_and_a_batch_leave_everything_that_was_asked(place: Place) -> No
     entries = (put(1, "a"), put(2, "b"), delete(3, "a"), put(4, "c"), delete(4, "none"), put(5, "a", "again"))
     entries = (*entries[:4], entries[5], Message(7, b"\xff whatever", True))
     after = store.apply(playing(S1, 0, 9, *entries))
-    assert after == Position(9, S1, digests.extend(0, entries), "log")
+    assert after == Position(9, S1, digests.extend(0, entries), "log", value_at(9))
     store.close()
     store = place.open()
     assert store.position() == after
@@ -124,9 +81,15 @@ def test_odd_keys_and_values(store: Store) -> None:
     [
         (playing(S1, 2, 3, put(3)), Refusal.STALE_SESSION),
         (playing(Session(0, 9), 2, 3, put(3)), Refusal.FENCED),
+        (playing(S1, 7, 8, put(8)), Refusal.STALE_SESSION),
+        (playing(Session(0, 9), 7, 8, put(8)), Refusal.FENCED),
         (playing(S2, 1, 3, put(2), put(3)), Refusal.OUT_OF_SYNC),
         (playing(S2, 3, 4, put(4)), Refusal.OUT_OF_SYNC),
         (playing(S2, 2, 2), Refusal.BAD_BATCH),
+        (of_another_history(playing(S2, 2, 3, put(3))), Refusal.DIVERGED),
+        (of_another_history(playing(S2, 2, 2)), Refusal.DIVERGED),
+        (of_another_history(playing(S2, 3, 4, put(4))), Refusal.OUT_OF_SYNC),
+        (of_another_history(playing(S1, 2, 3, put(3))), Refusal.STALE_SESSION),
         (opening(S1), Refusal.STALE_SESSION),
         (opening(S2), Refusal.STALE_SESSION),
         (opening(Session(0, 9)), Refusal.FENCED),
@@ -256,8 +219,9 @@ def test_redis_warns_when_an_ack_is_not_durable(redis_url: str, caplog: pytest.L
     ("kind", "url"), [("postgres", "postgresql://127.0.0.1:1/x"), ("redis", "redis://127.0.0.1:1")]
 )
 def test_a_server_that_is_not_there_is_a_clear_error(kind: str, url: str) -> None:
-    with pytest.raises(UserError, match="check --url"):
+    with pytest.raises(Unavailable, match="--url right") as raised:
         open_store(kind, "a", url=url)
+    assert not isinstance(raised.value, UserError), "a supervisor would not try again"
 
 
 async def test_a_served_store_keeps_every_rule(place: Place) -> None:
@@ -293,9 +257,9 @@ class Serving:
 
 async def flood(serving: Serving, name: str, term: int, batches: Callable[[int], Iterator[Batch]]) -> tuple[int, int]:
     """Open, send without end, kill the target soon after its first ack: the index at the open, and the last ack."""
-    stream = await Stream.connect(serving.address)
+    stream = await ConformanceStream.connect(serving.address)
     opened = await stream.open(name, "log", Session(1, term))
-    assert isinstance(opened, codec.Opened)
+    assert isinstance(opened, codec.SessionOpened)
     acked = opened.index
 
     async def send() -> None:
@@ -320,7 +284,7 @@ def entry(index: int) -> Message:
 
 def batches_from(index: int) -> Iterator[Batch]:
     for prev in itertools.count(index, 3):
-        yield Batch(prev, prev + 3, tuple(entry(prev + i) for i in (1, 2, 3)))
+        yield covering(prev, prev + 3, *(entry(prev + i) for i in (1, 2, 3)))
 
 
 async def test_kill_9_under_load_leaves_content_index_and_digest_in_agreement(place: Place) -> None:

@@ -10,11 +10,11 @@ import pytest
 from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Batch, Position
 from logplayer.errors import Poison
-from logplayer.target.ack_round import AckRound
+from logplayer.target.ack_coalescing import AckRound
 from logplayer.target.host import Host
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
-from logplayer.target.stream import QUESTIONS_MAX, READ_AHEAD_BYTES, Stream
+from logplayer.target.stores.memory import MemoryTarget
+from logplayer.target.stream import ANSWERS_MAX, READ_AHEAD_BYTES, Stream
 from logplayer.wire import codec
 
 FIRST = Session(1, 1)
@@ -27,7 +27,7 @@ class Gated(MemoryTarget):
 
     def apply(self, change: Change) -> Position:
         if change.batch is not None:
-            self.gate.wait(20)
+            self.gate.wait(120)
         return super().apply(change)
 
 
@@ -50,7 +50,7 @@ class Peer:
         self._tell("resume")
 
     async def until(self, what: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while what not in self.told:
                 self.news.clear()
                 await self.news.wait()
@@ -100,7 +100,7 @@ async def test_who_asks_and_does_not_read_the_answers_is_sent_away() -> None:
     host = Host("t", MemoryTarget())
     await host.start()
     stream = Stream({"t": host}, Peer(), AckRound(0.001))  # Whose peer takes nothing.
-    for _ in range(QUESTIONS_MAX):
+    for _ in range(ANSWERS_MAX):
         stream.received(codec.encode_ask(codec.AskPosition("t")))
         await asyncio.sleep(0)
     assert not stream.ended
@@ -119,7 +119,7 @@ async def test_who_has_given_up_waiting_is_forgotten() -> None:
     assert len(host._waiting) <= 1001
     host.open(FIRST, "log", Nobody(), lambda outcome: None)
     host.apply(FIRST, Batch(0, 7), lambda outcome: None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         assert (await kept).index == 7
     await host.stop()
 

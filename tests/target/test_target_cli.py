@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from logplayer import cli
+from logplayer.cli import main
 from logplayer.core.entry import Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
-from logplayer.target.sqlite import SqliteTarget
-from logplayer.testing.conform_client import Ended, Stream, message
+from logplayer.target.stores.sqlite import SqliteTarget
+from logplayer.testing.conformance.client import ConformanceStream, StreamEnded, message
 from logplayer.wire import codec, grpc_link
-from servers import Authority
+from tests.servers import Authority
 
 LOGPLAYER = [sys.executable, "-m", "logplayer.cli"]
 
@@ -41,7 +43,7 @@ class Serving:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err
 
 
@@ -114,6 +116,9 @@ def test_get_and_dump(path: str) -> None:
     where = ["--store", "sqlite", "--path", path, "--id", "t1"]
     assert logplayer("target", "get", *where, "k").stdout == "v\n"
     assert logplayer("target", "get", *where, "none").returncode == 1
+    assert json.loads(logplayer("target", "get", *where, "k", "--json").stdout) == {"key": "k", "value": "v"}
+    none = logplayer("target", "get", *where, "none", "--json")
+    assert (none.returncode, json.loads(none.stdout)) == (1, {"key": "none", "value": None})
     assert json.loads(logplayer("target", "dump", *where).stdout) == {"key": "6b", "value": "76"}
     assert logplayer("target", "dump", *where, "--quarantine").stdout == ""
 
@@ -150,15 +155,15 @@ async def test_a_frozen_target_process_is_found_by_keepalive(serving: Serving, m
     quicker = {"grpc.keepalive_time_ms": 1000, "grpc.http2.ping_timeout_ms": 1000}
     options = [*(pair for pair in grpc_link.CHANNEL_OPTIONS if pair[0] not in quicker), *quicker.items()]
     monkeypatch.setattr(grpc_link, "CHANNEL_OPTIONS", options)
-    monkeypatch.setattr("logplayer.testing.conform_client.ANSWER_SECONDS", 40.0)
-    stream = await Stream.connect(serving.addresses[0])
-    assert isinstance(await stream.open("t1", "orders", Session(1, 2)), codec.Opened)
+    monkeypatch.setattr("logplayer.testing.conformance.client.ANSWER_SECONDS", 40.0)
+    stream = await ConformanceStream.connect(serving.addresses[0])
+    assert isinstance(await stream.open("t1", "orders", Session(1, 2)), codec.SessionOpened)
     serving.process.send_signal(signal.SIGSTOP)
     try:
         answer = await stream.answer()
     finally:
         serving.process.send_signal(signal.SIGCONT)
-    assert isinstance(answer, Ended)
+    assert isinstance(answer, StreamEnded)
     assert "ping timeout" in str(answer.error)
 
 
@@ -177,7 +182,7 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
             == 0
         )
         refused = logplayer("target", "position", address, "--tls-ca", authority.ca)
-        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert "wants a token" in refused.stderr
     assert serving.end()[0] == 0
 
@@ -185,7 +190,6 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
 STORE = ["--store", "sqlite", "--id", "t1"]
 SERVE = ["target", "serve", *STORE, "--path", "x.db"]
 HERE = ["--listen", "127.0.0.1:0"]
-REDIS = ["--store", "redis", "--id", "a", "--url", "redis://127.0.0.1:1"]
 
 
 @pytest.mark.parametrize(
@@ -197,11 +201,17 @@ REDIS = ["--store", "redis", "--id", "a", "--url", "redis://127.0.0.1:1"]
         ([*SERVE, "--url", "y", *HERE], "takes no --url"),
         ([*SERVE, "--id", "t2", *HERE], "write {id} where the name belongs"),
         ([*SERVE, "--id", "t1", *HERE], "--id t1 is given twice"),
+        (
+            ["target", "serve", "--store", "sqlite", "--path", "x.db", "--id", "", *HERE],
+            "--id '' is not a target's name",
+        ),
+        (["target", "serve", "--store", "sqlite", "--path", "x.db", "--id", "../x", *HERE], "is not a target's name"),
+        (["target", "add", "a b/c", "tcp://127.0.0.1:1", "--log", "file:///x"], "'a b/c' is not a target's name"),
+        (["play", "--log", "file:///x", "--target", "a/b=tcp://127.0.0.1:1"], "--target 'a/b' is not a target's name"),
         ([*SERVE, "--listen", "nowhere"], "not HOST:PORT"),
         ([*SERVE, "--listen", "0.0.0.0:0"], "--insecure if plain text is meant"),
         ([*SERVE, *HERE, "--tls-cert", "c"], "no key"),
         ([*SERVE, *HERE, "--token-file", "t"], "cannot be read"),
-        (["target", "serve", *REDIS, *HERE], "check --url"),
         (["target", "position", "127.0.0.1:7001"], "write grpc://HOST:PORT or tcp://HOST:PORT"),
         (["target", "dump", *STORE, "--path", "x.db"], "is not there"),
         (["conform", "tcp://127.0.0.1:x", "--id", "t1"], "HOST:PORT"),
@@ -218,7 +228,7 @@ def test_a_mistake_is_one_clear_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["logplayer", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     out, err = capsys.readouterr()
     assert ended.value.code == 2
     assert told in err
@@ -229,3 +239,28 @@ def test_a_target_that_is_not_there_is_exit_code_1() -> None:
     done = logplayer("target", "position", "tcp://127.0.0.1:1")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "no connection to tcp://127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody who may not write")
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_store_is_read_by_somebody_who_may_not_write(serving: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # Pytest's own are closed to others.
+        path = Path(folder) / "a.db"
+        store = SqliteTarget(path, "a")
+        if not serving:
+            store.close()
+        os.chmod(folder, 0o755)
+        for file in Path(folder).iterdir():
+            os.chmod(file, 0o644)
+        before = sorted(os.listdir(folder))
+        script = (
+            "import os; from logplayer.target.stores.sqlite import SqliteTarget\n"
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            f"store = SqliteTarget({str(path)!r}, 'a', read_only=True)\n"
+            "print(store.position().index, store.get(b'k'), list(store.scan()), list(store.quarantine()))"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+        assert (done.stdout, done.stderr) == ("0 None [] []\n", "")
+        assert sorted(os.listdir(folder)) == before
+        if serving:
+            store.close()

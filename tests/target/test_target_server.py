@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from logplayer.core import digest as digests
 from logplayer.core.entry import Message, Refusal, Session
-from logplayer.core.fence import Batch, Position, Refused
-from logplayer.errors import AddressError, ConfigError, Poison, TargetError, UserError
+from logplayer.core.fence import Batch, Position, TargetRefusal
+from logplayer.errors import AddressError, ConfigError, Poison, TargetError, Unavailable, UserError
 from logplayer.target import client, stream
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.protocol import Change
 from logplayer.target.server import TargetServer
-from logplayer.testing.conform_client import Ended, Stream, message
+from logplayer.target.stores.memory import MemoryTarget
+from logplayer.testing.conformance.client import ConformanceStream, StreamEnded, covering, message, value_at
 from logplayer.wire import codec
 from logplayer.wire.security import Security
 
@@ -38,7 +38,7 @@ class Gated(MemoryTarget):
     def apply(self, change: Change) -> Position:
         if change.batch is not None:
             self.entered.set()
-            assert self.gate.wait(10)
+            assert self.gate.wait(120)
             if self.error is not None:
                 raise self.error
             for entry in change.messages:
@@ -62,11 +62,11 @@ class Served:
     async def start(self) -> None:
         self.address = (await self.server.start(**{self.scheme: "127.0.0.1:0"}))[0]
 
-    async def open(self) -> tuple[Stream, codec.Opened]:
+    async def open(self) -> tuple[ConformanceStream, codec.SessionOpened]:
         self.term += 1
-        player = await Stream.connect(self.address)
+        player = await ConformanceStream.connect(self.address)
         opened = await player.open("t1", "log", Session(1, self.term))
-        assert isinstance(opened, codec.Opened)
+        assert isinstance(opened, codec.SessionOpened)
         return player, opened
 
 
@@ -80,32 +80,54 @@ async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
 
 
 def batch(prev: int, count: int = 1, length: int = 10) -> Batch:
-    return Batch(prev, prev + count, tuple(message(prev + 1 + i, b"k", b"v" * length) for i in range(count)))
+    return covering(prev, prev + count, *(message(prev + 1 + i, b"k", b"v" * length) for i in range(count)))
 
 
 async def entered(target: Gated) -> None:
-    assert await asyncio.to_thread(target.entered.wait, 5), "no commit began"
+    assert await asyncio.to_thread(target.entered.wait, 120), "no commit began"
 
 
-async def test_batches_that_wait_for_a_commit_share_the_next(served: Served) -> None:
+@pytest.fixture
+def came(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One element for each message that came to a target: what waits there after it, as bytes."""
+    seen: list[int] = []
+    receive = stream.Stream.received
+
+    def received(self: stream.Stream, data: bytes) -> None:
+        receive(self, data)
+        seen.append(self._bytes)
+
+    monkeypatch.setattr(stream.Stream, "received", received)
+    return seen
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not holds():  # noqa: ASYNC110 - threads and sockets decide when.
+            await asyncio.sleep(0.01)
+
+
+async def test_batches_that_wait_for_a_commit_share_the_next(served: Served, came: list[int]) -> None:
     player, _ = await served.open()
     served.target.gate.clear()
     await player.batch(batch(0))
     await entered(served.target)
     await player.batch(*(batch(prev) for prev in range(1, 50)))
-    await asyncio.sleep(0.3)
+    await until(lambda: len(came) == 51)  # With the Open.
     served.target.gate.set()
     ack = await player.acked(50)
-    assert len(served.target.commits) <= 3  # The first alone; the others together, unless some were still under way.
+    assert len(served.target.commits) == 2  # The first alone; the others together.
     assert ack.digest == digests.extend(0, [m for prev in range(50) for m in batch(prev).messages])
 
 
-async def test_a_commit_holds_no_more_than_its_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_holds_no_more_than_its_limit(
+    served: Served, came: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "JOIN_BYTES_MAX", 1000)
     player, _ = await served.open()
     served.target.gate.clear()
     await player.batch(*(batch(prev, length=400) for prev in range(10)))
-    await asyncio.sleep(0.2)
+    await until(lambda: len(came) == 11)
     served.target.gate.set()
     await player.acked(10)
     assert max(len(commit.messages) for commit in served.target.commits) == 2
@@ -136,7 +158,7 @@ async def test_a_commit_that_outlives_its_stream_is_harmless(served: Served) -> 
     assert not opening.done(), "the Open must wait for the commit that runs"
     served.target.gate.set()
     player, opened = await opening
-    assert opened == (1, digests.extend(0, batch(0).messages))
+    assert opened == (1, digests.extend(0, batch(0).messages), value_at(1))
     await player.batch(batch(1))
     await player.acked(2)
     assert [commit.to for commit in served.target.commits] == [1, 2]
@@ -160,7 +182,7 @@ async def test_what_was_queued_behind_a_cut_is_dropped_not_applied(
     await player.batch(batch(1), batch(2))
     await asyncio.sleep(0.1)
     player.cut()
-    await asyncio.wait_for(noticed.wait(), 5)
+    await asyncio.wait_for(noticed.wait(), 120)
     served.target.gate.set()
     _, opened = await served.open()
     assert opened.index == 1
@@ -177,11 +199,11 @@ async def test_poison_stops_the_stream_after_the_entries_before_it(served: Serve
     player, _ = await served.open()
     await player.batch(batch(0, 2), batch(2, 3), batch(5))
     refused = await player.refused(Refusal.POISON, acks=3)
-    assert (refused.index, refused.detail) == (4, "entry 4 tastes bad")
+    assert (refused.index, refused.detail, refused.chain) == (4, "entry 4 tastes bad", value_at(3))
     player, opened = await served.open()
-    assert opened == (3, digests.extend(0, batch(0, 3).messages))
+    assert opened == (3, digests.extend(0, batch(0, 3).messages), value_at(3))
     kept = Message(4, batch(3).messages[0].payload, True)
-    await player.batch(Batch(3, 5, (kept, batch(4).messages[0])))
+    await player.batch(covering(3, 5, kept, batch(4).messages[0]))
     await player.acked(5)
     assert list(served.target.quarantine()) == [(4, kept.payload)]
 
@@ -192,6 +214,35 @@ async def test_poison_first_in_its_batch_leaves_the_index(served: Served) -> Non
     await player.batch(batch(0))
     assert (await player.refused(Refusal.POISON)).index == 1
     assert (await served.open())[1].index == 0
+
+
+async def wait_together(served: Served, player: ConformanceStream, *batches: Batch) -> None:
+    """The batches wait for the commit of another one, so that the next commit joins them."""
+    served.target.gate.clear()
+    await player.batch(batch(0))
+    await entered(served.target)
+    await player.batch(*batches)
+    await asyncio.sleep(0.2)
+    served.target.gate.set()
+
+
+async def test_poison_after_batches_that_were_joined_leaves_the_chain_value_of_their_end(served: Served) -> None:
+    """The delivery that ends a range has no chain value of its own on the wire."""
+    served.target.poison = {4}
+    player, _ = await served.open()
+    await wait_together(served, player, batch(1), batch(2), batch(3))
+    refused = await player.refused(Refusal.POISON, acks=3)
+    assert (refused.index, refused.chain) == (4, value_at(3))
+    assert [commit.to for commit in served.target.commits] == [1, 3]
+    assert (await served.open())[1].chain == value_at(3)
+
+
+async def test_a_batch_of_another_history_is_not_joined_to_those_before_it(served: Served) -> None:
+    player, _ = await served.open()
+    await wait_together(served, player, batch(1), batch(2)._replace(prev_chain=b"another!"), batch(3))
+    refused = await player.refused(Refusal.DIVERGED, acks=2)
+    assert (refused.index, refused.chain) == (2, value_at(2))
+    assert (await served.open())[1] == (2, digests.extend(0, batch(0, 2).messages), value_at(2))
 
 
 async def test_two_poisoned_entries_are_told_one_by_one_from_the_first(served: Served) -> None:
@@ -206,7 +257,7 @@ async def test_a_store_in_trouble_ends_the_stream_with_its_reason(served: Served
     served.target.error = OSError(28, "No space left on device")
     await player.batch(batch(0))
     answer = await player.answer()
-    assert isinstance(answer, Ended)
+    assert isinstance(answer, StreamEnded)
     assert "No space left" in str(answer.error)
     served.target.error = None
     player, opened = await served.open()
@@ -215,16 +266,8 @@ async def test_a_store_in_trouble_ends_the_stream_with_its_reason(served: Served
     await player.acked(1)
 
 
-async def test_what_is_read_ahead_is_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_read_ahead_is_bounded(served: Served, came: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "READ_AHEAD_BYTES", 100_000)
-    seen: list[int] = []
-    receive = stream.Stream.received
-
-    def received(self: stream.Stream, data: bytes) -> None:
-        receive(self, data)
-        seen.append(self._bytes)
-
-    monkeypatch.setattr(stream.Stream, "received", received)
     player, _ = await served.open()
     served.target.gate.clear()
 
@@ -234,17 +277,17 @@ async def test_what_is_read_ahead_is_bounded(served: Served, monkeypatch: pytest
     sending = asyncio.create_task(send())
     await asyncio.sleep(0.5)
     # What one read of the socket brought may stand beyond the limit, not what came after.
-    assert max(seen) < 100_000 + 300_000
-    assert len(seen) < 100
+    assert max(came) < 100_000 + 300_000
+    assert len(came) < 100
     served.target.gate.set()
     await sending
     await player.acked(1000)
 
 
 async def test_an_unknown_target_is_told_who_is_here(served: Served) -> None:
-    player = await Stream.connect(served.address)
+    player = await ConformanceStream.connect(served.address)
     answer = await player.open("t2", "log", Session(1, 1))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, TargetRefusal)
     assert answer.detail == "here is 't1', not 't2'"
 
 
@@ -254,7 +297,7 @@ async def test_the_trace_tells_what_the_target_decided(served: Served) -> None:
     await player.acked(2)
     await player.batch(batch(0, 2))
     await player.refused(Refusal.OUT_OF_SYNC)
-    stale = await Stream.connect(served.address)
+    stale = await ConformanceStream.connect(served.address)
     await stale.open("t1", "log", Session(1, 1))
     who = {"node": "Tt1", "target": "t1", "epoch": 1, "term": 1}
     assert served.trace == [
@@ -287,9 +330,9 @@ async def test_several_targets_share_a_server_and_have_a_consistent_cut() -> Non
     server = TargetServer(targets)
     grpc, tcp = await server.start(grpc="127.0.0.1:0", tcp="127.0.0.1:0")
     for i, name in enumerate(targets):
-        player = await Stream.connect(grpc if i % 2 else tcp)
+        player = await ConformanceStream.connect(grpc if i % 2 else tcp)
         await player.open(name, "log", Session(1, 1))
-        await player.batch(Batch(0, 10 + i))
+        await player.batch(covering(0, 10 + i))
         await player.acked(10 + i)
         player.cut()
     where = {name: grpc if i % 2 else tcp for i, name in enumerate(targets)}
@@ -301,9 +344,9 @@ async def test_several_targets_share_a_server_and_have_a_consistent_cut() -> Non
 async def test_both_transports_share_one_fence() -> None:
     server = TargetServer({"t1": MemoryTarget()})
     grpc, tcp = await server.start(grpc="127.0.0.1:0", tcp="127.0.0.1:0")
-    old = await Stream.connect(grpc)
+    old = await ConformanceStream.connect(grpc)
     await old.open("t1", "log", Session(1, 1))
-    new = await Stream.connect(tcp)
+    new = await ConformanceStream.connect(tcp)
     await new.open("t1", "log", Session(2, 1))
     assert (await old.refused(Refusal.FENCED)).epoch == 2
     await server.stop()
@@ -319,7 +362,7 @@ async def test_stopping_finishes_the_commit_that_runs(served: Served) -> None:
     served.target.gate.set()
     await stopping
     assert served.target.position().index == 1
-    assert isinstance(await player.answer(), codec.Ack | Ended)
+    assert isinstance(await player.answer(), codec.Ack | StreamEnded)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +384,7 @@ async def test_a_port_in_use_is_refused(scheme: str) -> None:
     first = TargetServer({"t1": MemoryTarget()})
     address = (await first.start(**{scheme: "127.0.0.1:0"}))[0]
     second = TargetServer({"t1": MemoryTarget()})
-    with pytest.raises(UserError, match="in use"):
+    with pytest.raises(Unavailable, match="in use"):
         await second.start(**{scheme: address.partition("://")[2]})
     await first.stop()
 

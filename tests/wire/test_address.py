@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logplayer.errors import AddressError
-from logplayer.wire.address import is_loopback, parse, parse_netloc
+from logplayer.wire.addresses import is_loopback, parse, parse_netloc
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import contextlib
 from typing import Any
 
 import pytest
-from wire_diary import Diary, wired
 
 from logplayer.errors import TargetError
 from logplayer.wire import codec, connections
-from logplayer.wire.address import Address
+from logplayer.wire.addresses import Address
 from logplayer.wire.connections import Connections
 from logplayer.wire.security import Security
 from logplayer.wire.tcp_link import TcpConnection
 from logplayer.wire.transport import Link
+from tests.wire.wire_diary import Diary, wired
 
 
 class Dialer:

@@ -6,18 +6,21 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from plain_hot import plain
-from wire_damage import Changes, damage, damaged, transactions
 
 from logplayer.errors import Malformed
-from logplayer.wire import entries
+from logplayer.wire import entries, fastpath
 from logplayer.wire.entries import (
+    decode_headers,
     decode_transaction,
+    encode_headers,
     encode_mutation,
     read_rows,
     route_transaction,
+    split_headers,
     split_transaction,
 )
+from tests.wire.plain_fastpath import plain
+from tests.wire.wire_damage import Changes, damage, damaged, transactions
 
 
 def found(read: Callable[[bytes], object], payload: bytes) -> object:
@@ -30,7 +33,7 @@ def found(read: Callable[[bytes], object], payload: bytes) -> object:
 def by_the_generated_code(read: Callable[[bytes], object], payload: bytes) -> object:
     with pytest.MonkeyPatch.context() as patch:
         for reader in ("read_mutations", "read_parts", "read_changes", "read_rows"):
-            patch.setattr(entries.hot, reader, lambda *_: None)
+            patch.setattr(fastpath, reader, lambda *_: None)
         return found(read, payload)
 
 
@@ -69,7 +72,7 @@ def one_after_the_other(payload: bytes) -> object:
         name = explicit or owner(key)
         pieces[name] = pieces.get(name, b"") + encoded
     ownerless = sum(not (m.target or owner(m.key)) for m in split_transaction(payload))
-    return [(name, part) for name, part in pieces.items() if name], ownerless
+    return [(name, part + split_headers(payload)) for name, part in pieces.items() if name], ownerless
 
 
 @given(transactions, damage)
@@ -84,8 +87,26 @@ def test_the_same_without_a_compiler(payload: bytes, changes: Changes) -> None:
     data = damaged(payload, changes)
     expected = [found(read, data) for read in (decode_transaction, split_transaction, routed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries, "hot", plain)
+        patch.setattr(entries, "fastpath", plain)
         assert [found(read, data) for read in (decode_transaction, split_transaction, routed)] == expected
+
+
+def test_every_target_gets_the_headers() -> None:
+    headers = encode_headers({"trace": b"\x00\xff", "content-type": b"text/plain"})
+    changes = [encode_mutation(b"k", b"v", "a"), encode_mutation(b"l", None, "b"), encode_mutation(b"m", b"w", "a")]
+    parts, ownerless = route_transaction(b"".join((*(change.encoded for change in changes), headers)), owner)
+    assert ownerless == 0
+    for name, rows in (("a", [(b"k", b"v"), (b"m", b"w")]), ("b", [(b"l", None)])):
+        assert decode_transaction(parts[name]) == rows
+        assert decode_headers(parts[name]) == (("trace", b"\x00\xff"), ("content-type", b"text/plain"))
+
+
+def test_headers_are_found_wherever_another_library_writes_them() -> None:
+    change, headers = encode_mutation(b"k", b"v", "a").encoded, encode_headers([("n", b"1"), ("n", b"2")])
+    parts, _ = route_transaction(headers + change, owner)
+    assert parts == {"a": change + headers}
+    assert decode_headers(headers + change) == (("n", b"1"), ("n", b"2"))
+    assert found(split_transaction, change + b"\x12\x03\x0a\x01\xff") is Malformed  # A name that is not text.
 
 
 def test_a_cut_transaction_is_not_read_past_its_end() -> None:

@@ -7,16 +7,16 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from wire_diary import Diary
 
 from logplayer.core.entry import Message, Session
-from logplayer.core.invariant import InvariantViolation
+from logplayer.core.invariants import InvariantViolation
 from logplayer.errors import AddressError, ConfigError, TargetError
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.server import TargetServer
+from logplayer.target.stores.memory import MemoryTarget
 from logplayer.wire import codec
 from logplayer.wire.framing import CONNECTION, HEAD_BYTES, frame
 from logplayer.wire.transport import Link, connect
+from tests.wire.wire_diary import Diary
 
 OPEN = codec.encode_open("t1", "log", Session(1, 1))
 
@@ -34,7 +34,7 @@ async def test_a_message_out_and_one_in(address: str) -> None:
     assert diary.heard == []
     link.send(OPEN)
     assert diary.heard == [], "callbacks never come from inside send"
-    assert set(await diary.until(2)) == {"writable", codec.Opened(0, 0)}
+    assert set(await diary.until(2)) == {"writable", codec.SessionOpened(0, 0)}
     link.close()
     assert await diary.end() is None
 
@@ -59,6 +59,23 @@ async def test_two_sends_at_once_are_a_bug_of_the_caller(address: str) -> None:
     link.close()
 
 
+async def test_control_messages_are_sent_in_order_at_any_time_and_nothing_answers_them(address: str) -> None:
+    diary = Diary()
+    link = await connect(address, diary)
+    link.send_control(OPEN)
+    assert await diary.until(1) == [codec.SessionOpened(0, 0)]
+    link.send(codec.encode_batch(0, 3, [Message(3, b"")]))
+    link.send_control(codec.PROBE)
+    link.send_control(codec.PROBE)
+    while not any(isinstance(heard, codec.Ack) and heard.index == 3 for heard in diary.heard):
+        await diary.until(len(diary.heard) + 1)
+    await asyncio.sleep(0.05)
+    assert diary.heard.count("writable") == 1
+    link.close()
+    link.send_control(codec.PROBE)  # Nothing happens on a closed link.
+    assert await diary.end() is None
+
+
 async def test_a_refusal_comes_before_the_end_even_with_messages_under_way(address: str) -> None:
     """The last words must not be lost because the player was still sending."""
     for _ in range(10):
@@ -72,7 +89,7 @@ async def test_a_refusal_comes_before_the_end_even_with_messages_under_way(addre
                 sent += 1
                 link.send(codec.encode_batch(0, 1, [Message(1, bytes(50_000))]))
         assert await diary.end() is None
-        assert isinstance(next(what for what in diary.heard if what != "writable"), codec.Refused)
+        assert isinstance(next(what for what in diary.heard if what != "writable"), codec.TargetRefusal)
 
 
 async def test_the_targets_end_is_told(address: str) -> None:
@@ -178,7 +195,7 @@ async def test_a_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyP
     link.send(OPEN)
     await connect(address, silent)
     await silent.end()
-    assert codec.Opened(0, 0) in talking.heard
+    assert codec.SessionOpened(0, 0) in talking.heard
     assert not any(isinstance(what, tuple) and what[0] == "closed" for what in talking.heard)
     link.close()
     await server.stop()
@@ -193,7 +210,7 @@ async def test_a_target_tells_a_stranger_what_is_wrong_and_serves_on(says: bytes
     address = (await server.start(tcp="127.0.0.1:0"))[0]
     reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
     writer.write(says)
-    head = await asyncio.wait_for(reader.readexactly(HEAD_BYTES), 5)
+    head = await asyncio.wait_for(reader.readexactly(HEAD_BYTES), 120)
     answer = codec.decode_to_player(await reader.readexactly(int.from_bytes(head[:4], "big")))
     assert isinstance(answer, codec.Failed)
     assert answer.code == codec.INVALID
@@ -201,6 +218,6 @@ async def test_a_target_tells_a_stranger_what_is_wrong_and_serves_on(says: bytes
     diary = Diary()
     link = await connect(address, diary)
     link.send(OPEN)
-    assert codec.Opened(0, 0) in await diary.until(2)
+    assert codec.SessionOpened(0, 0) in await diary.until(2)
     link.close()
     await server.stop()

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pickle
+import socket
+import ssl
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +17,13 @@ import pytest
 from logplayer.core.entry import Session
 from logplayer.errors import ConfigError, TargetError
 from logplayer.target import client
-from logplayer.target.memory import MemoryTarget
 from logplayer.target.server import TargetServer
-from logplayer.testing.conform_client import Ended, Stream
+from logplayer.target.stores.memory import MemoryTarget
+from logplayer.testing.conformance.client import ConformanceStream, StreamEnded
 from logplayer.wire import codec
-from logplayer.wire.security import NONE, Security, read_token, server_context
-from servers import Authority
+from logplayer.wire.addresses import parse
+from logplayer.wire.security import NONE, Security, client_context, read_token, server_context
+from tests.servers import Authority
 
 both = pytest.mark.parametrize("scheme", ["grpc", "tcp"])
 
@@ -36,25 +43,25 @@ async def serving(scheme: str, security: Security) -> AsyncIterator[str]:
         await server.stop()
 
 
-async def works(address: str, security: Security, term: int = 1) -> Stream:
+async def works(address: str, security: Security, term: int = 1) -> ConformanceStream:
     """Open a session and ask for the position, as player and reader do."""
-    stream = await Stream.connect(address, security, timeout=3)
+    stream = await ConformanceStream.connect(address, security, timeout=60)
     answer = await stream.open("t1", "log", Session(1, term))
-    assert isinstance(answer, codec.Opened), answer
-    await client.position(address, "t1", security=security, timeout=3)
+    assert isinstance(answer, codec.SessionOpened), answer
+    await client.position(address, "t1", security=security, timeout=60)
     return stream
 
 
 async def fails(address: str, security: Security, told: str | None = None) -> None:
     """Neither player nor reader gets anywhere."""
     with pytest.raises(TargetError, match=told):
-        await client.position(address, "t1", security=security, timeout=0.8)
+        await client.position(address, "t1", security=security, timeout=60)
     try:
-        stream = await Stream.connect(address, security, timeout=0.8)
+        stream = await ConformanceStream.connect(address, security, timeout=60)
     except TargetError:
         return
     answer = await stream.open("t1", "log", Session(9, 9))
-    assert isinstance(answer, Ended), "a stranger opened a session"
+    assert isinstance(answer, StreamEnded), "a stranger opened a session"
     assert told is None or told in str(answer.error)
 
 
@@ -130,7 +137,7 @@ async def test_an_open_session_survives_the_rotation(scheme: str, authority: Aut
     async with serving(scheme, Security(cert=cert, key=key)) as address:
         stream = await works(address, Security(ca=authority.ca))
         authority.issue("surviving")
-        await client.position(address, "t1", security=Security(ca=authority.ca), timeout=3)
+        await client.position(address, "t1", security=Security(ca=authority.ca), timeout=60)
         await stream.send(codec.encode_batch(0, 5, []))
         assert (await stream.acked(5)).index == 5
         stream.cut()
@@ -170,3 +177,66 @@ def test_bad_files_are_clear_errors(authority: Authority, tmp_path: Path) -> Non
 
 def test_a_token_is_not_shown() -> None:
     assert "s3cret" not in repr(Security(token="s3cret"))
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+async def test_a_pickled_security_needs_no_files(scheme: str, authority: Authority) -> None:
+    """A Spark task on another machine has only what was pickled: the files are gone there."""
+    cert, key = authority.issue("server")
+    mine = authority.issue("player")
+    async with serving(scheme, Security(ca=authority.ca, cert=cert, key=key, token="s3cret")) as address:
+        there = pickle.loads(pickle.dumps(Security(ca=authority.ca, cert=mine[0], key=mine[1], token="s3cret")))
+        for path in mine:
+            os.unlink(path)
+        (await works(address, there)).cut()
+        again = pickle.loads(pickle.dumps(there))
+        assert again == there
+    assert "PRIVATE KEY" not in repr(there)
+    assert "s3cret" not in repr(there)
+    served = pickle.loads(pickle.dumps(Security(cert=cert, key=key)))
+    async with serving(scheme, served) as address:
+        (await works(address, Security(ca=authority.ca))).cut()
+    assert pickle.loads(pickle.dumps(Security(ca="system"))) == Security(ca="system")
+
+
+def test_a_file_that_is_not_pem_is_not_pickled(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("no certificate")
+    with pytest.raises(ConfigError, match="is not PEM"):
+        pickle.dumps(Security(ca=str(tmp_path / "ca")))
+
+
+def old_tls(authority: Authority) -> ssl.SSLContext:
+    """A client of ten years ago, as far as the library here still can."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.ca)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+@both
+async def test_tls_1_1_is_refused(scheme: str, authority: Authority) -> None:
+    cert, key = authority.issue("server")
+    async with serving(scheme, Security(cert=cert, key=key)) as address:
+        where = parse(address)
+
+        def shake() -> None:
+            with socket.create_connection((where.host, where.port), timeout=60) as plain:
+                old_tls(authority).wrap_socket(plain, server_hostname=where.host)
+
+        with pytest.raises(OSError):
+            await asyncio.to_thread(shake)
+        (await works(address, Security(ca=authority.ca))).cut()
+
+
+def test_no_side_speaks_less_than_tls_1_2(authority: Authority) -> None:
+    """The library here may refuse TLS 1.1 by itself; another may not."""
+    cert, key = authority.issue("server")
+    contexts = [server_context(Security(cert=cert, key=key))]
+    contexts += [client_context(Security(ca=ca)) for ca in ("system", authority.ca)]
+    for context in contexts:
+        assert context is not None
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2

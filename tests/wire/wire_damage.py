@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from logplayer.wire.entries import encode_mutation
+from logplayer.wire.entries import encode_headers, encode_mutation
 
 # Around where a length takes a second and a third byte.
 LENGTHS = st.integers(0, 8) | st.integers(110, 140) | st.integers(16_370, 16_390)
 keys = st.builds(lambda length, fill: bytes((fill,)) * length, LENGTHS, st.integers(0, 255))
 puts = st.builds(encode_mutation, keys, keys)
 mutations = puts | st.builds(encode_mutation, keys, st.none() | keys, st.sampled_from(["", "t1"]))
-transactions = st.lists(mutations, max_size=4).map(lambda some: b"".join(mutation.encoded for mutation in some))
+headers = st.lists(st.tuples(st.text(max_size=3), keys), max_size=2).map(encode_headers)
+transactions = st.builds(
+    lambda some, headers: b"".join((*(mutation.encoded for mutation in some), headers)),
+    st.lists(mutations, max_size=4),
+    st.just(b"") | headers,
+)
 
 Changes = list[tuple[int, int, int]]
 damage = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from logplayer.wire import codec
-from logplayer.wire.address import parse
-from logplayer.wire.tcp_link import Begun, TcpConnection
+from logplayer.wire.addresses import parse
+from logplayer.wire.tcp_link import TcpConnection
+from logplayer.wire.turn import Turn
 
 
 class Diary:
@@ -32,7 +33,7 @@ class Diary:
 
     async def until(self, count: int) -> list[object]:
         """Everything, once ``count`` things were heard."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(self.heard) < count:
                 self.news.clear()
                 await self.news.wait()
@@ -40,11 +41,13 @@ class Diary:
 
     async def end(self) -> Exception | None:
         """The error with which the link closed."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(120):
             while not (self.heard and isinstance(self.heard[-1], tuple) and self.heard[-1][0] == "closed"):
                 self.news.clear()
                 await self.news.wait()
-        return self.heard[-1][1]
+        error = self.heard[-1][1]
+        assert error is None or isinstance(error, Exception)
+        return error
 
 
 class Wire:
@@ -60,13 +63,8 @@ class Wire:
         return lambda *args, **more: None
 
 
-def leave_it(connection: TcpConnection) -> bool:
-    """Nobody says when nothing more comes: it leaves at the end of the turn."""
-    return False
-
-
-def wired(begun: Begun = leave_it) -> tuple[TcpConnection, Wire]:
+def wired(turn: Turn | None = None) -> tuple[TcpConnection, Wire]:
     """A connection to nobody, and what it writes."""
-    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), begun), Wire()
+    connection, wire = TcpConnection(parse("tcp://127.0.0.1:1"), turn or Turn()), Wire()
     connection.connection_made(wire)  # type: ignore[arg-type]
     return connection, wire

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from plain_hot import BOTH, COMPILED, SOURCE, plain
-from wire_damage import Changes, damage, damaged, transactions
 
 from logplayer.core.entry import HashMap, Message
-from logplayer.core.route import owner_of
+from logplayer.core.routing import Owner, join_parts, owner_of
 from logplayer.errors import ConfigError
-from logplayer.wire import hot
-from servers import missing
+from logplayer.wire import fastpath
+from logplayer.wire.entries import encode_mutation, split_transaction
+from tests.servers import missing
+from tests.wire.plain_fastpath import BOTH, COMPILED, SOURCE, plain
+from tests.wire.wire_damage import Changes, damage, damaged, transactions
 
 u64 = st.integers(0, 2**64 - 1)
-messages = st.lists(st.builds(Message, u64, st.binary(max_size=300), st.booleans()), max_size=4)
+chains = st.just(b"") | st.binary(min_size=8, max_size=8)
+messages = st.lists(st.builds(Message, u64, st.binary(max_size=300), st.booleans(), chains), max_size=4)
 
 
 def owner(key: bytes) -> str:
@@ -27,12 +29,14 @@ def owner(key: bytes) -> str:
 
 
 hashed = owner_of(HashMap(("t0", "t1", "t2")))
+PARTS = [owner_of(HashMap(("t0", "t1", "t2"), by)) for by in ("tag", "prefix /", "prefix ::")]
 
 
 READERS: list[Callable[[Any, bytes], object]] = [
     lambda module, data: module.read_mutations(data),
     lambda module, data: module.read_parts(data, owner),
     lambda module, data: module.read_parts(data, hashed),
+    *(lambda module, data, part=part: module.read_parts(data, part) for part in PARTS),
     lambda module, data: module.read_changes(data),
     lambda module, data: module.read_rows(7, data),
     lambda module, data: module.read_batch(data),
@@ -41,8 +45,10 @@ READERS: list[Callable[[Any, bytes], object]] = [
 
 def test_it_is_compiled_and_not_older_than_its_source() -> None:
     if not COMPILED:
-        missing("wire/hot.py is not compiled: install a C compiler and Python's headers, then 'make setup'")
-    assert Path(hot.__file__).stat().st_mtime >= SOURCE.stat().st_mtime, "wire/hot.py has changed: 'make setup'"
+        missing("wire/fastpath.py is not compiled: install a C compiler and Python's headers, then 'make setup'")
+    assert Path(fastpath.__file__).stat().st_mtime >= SOURCE.stat().st_mtime, (
+        "wire/fastpath.py has changed: 'make setup'"
+    )
 
 
 def test_the_plain_module_is_not_the_compiled_one() -> None:
@@ -54,7 +60,7 @@ def test_the_plain_module_is_not_the_compiled_one() -> None:
 def test_both_read_a_damaged_transaction_alike(payload: bytes, changes: Changes) -> None:
     data = damaged(payload, changes)
     for read in READERS:
-        assert read(hot, data) == read(plain, data)
+        assert read(fastpath, data) == read(plain, data)
 
 
 @given(transactions)
@@ -69,19 +75,21 @@ def test_a_map_may_hold_its_targets_in_a_list() -> None:
         assert module.read_parts(b"\x0a\x03\x0a\x01k", listed) == ({"t0": b"\x0a\x03\x0a\x01k"}, 0)
 
 
-@given(u64, u64, messages, damage)
-def test_both_write_and_read_batches_alike(prev: int, to: int, some: list[Message], changes: Changes) -> None:
-    whole = hot.encode_batch(prev, to, some)
-    assert whole == plain.encode_batch(prev, to, some)
+@given(u64, u64, messages, chains, chains, damage)
+def test_both_write_and_read_batches_alike(
+    prev: int, to: int, some: list[Message], prev_chain: bytes, to_chain: bytes, changes: Changes
+) -> None:
+    whole = fastpath.encode_batch(prev, to, some, prev_chain, to_chain)
+    assert whole == plain.encode_batch(prev, to, some, prev_chain, to_chain)
     for data in (whole, damaged(whole, changes)):
-        assert hot.read_batch(data) == plain.read_batch(data)
+        assert fastpath.read_batch(data) == plain.read_batch(data)
 
 
 @given(st.binary(max_size=40), st.integers(0, 3))
 def test_both_read_bytes_from_anywhere_alike(data: bytes, at: int) -> None:
     for read in READERS:
-        assert read(hot, data) == read(plain, data)
-    assert hot.read_varint(data, at, len(data)) == plain.read_varint(data, at, len(data))
+        assert read(fastpath, data) == read(plain, data)
+    assert fastpath.read_varint(data, at, len(data)) == plain.read_varint(data, at, len(data))
 
 
 @pytest.mark.parametrize("module", BOTH)
@@ -155,3 +163,12 @@ class TestForms:
 
         with pytest.raises(ConfigError, match="no owner for b'k'"):
             module.read_parts(self.PUT, fails)
+
+
+@given(st.lists(st.text("ab{}/:", max_size=6).map(str.encode), min_size=1, max_size=4), st.sampled_from(PARTS))
+@example([b"a{}", b"b{}", b"{}ab", b"ab{}/"], PARTS[0])  # An empty tag is none: the whole key counts.
+def test_a_part_of_the_key_is_hashed_as_the_core_says(keys: list[bytes], part: Owner) -> None:
+    payload = b"".join(encode_mutation(key, b"v").encoded for key in keys)
+    mutations = split_transaction(payload)
+    for module in BOTH:
+        assert module.read_parts(payload, part) == join_parts(mutations, part)

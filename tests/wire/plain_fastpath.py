@@ -6,14 +6,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from logplayer.wire import hot
+from logplayer.wire import fastpath
 
-SOURCE = Path(hot.__file__).with_name("hot.py")
-COMPILED = Path(hot.__file__) != SOURCE
+SOURCE = Path(fastpath.__file__).with_name("fastpath.py")
+COMPILED = Path(fastpath.__file__) != SOURCE
 
 
 def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("logplayer.wire.plain_hot", SOURCE)
+    spec = importlib.util.spec_from_file_location("logplayer.wire.plain_fastpath", SOURCE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -22,4 +22,4 @@ def _load() -> Any:
 
 
 plain: Any = _load()
-BOTH: list[Any] = [plain, hot]
+BOTH: list[Any] = [plain, fastpath]

@@ -1,0 +1,227 @@
+"""Server-sent events, the time line, decisions over HTTP, and a page that is relayed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logplayer.admin.app import serve
+from logplayer.admin.feed import difference
+from logplayer.admin.http_client import ask, follow
+from logplayer.admin.relay import Relay, following
+from logplayer.errors import ConfigError
+from logplayer.wire.security import NONE, Security
+from tests.admin.test_http import get, send
+from tests.player.player_support import PATIENCE, House, until
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with House(tmp_path) as made:
+        yield made
+
+
+class Follower:
+    """What a page would know, from the events alone."""
+
+    def __init__(self, where: str, security: Security = NONE) -> None:
+        self.status: dict[str, Any] = {}
+        self.targets: dict[str, dict[str, Any]] = {}
+        self.timeline: list[dict[str, Any]] = []
+        self.history: list[list[float]] = []
+        self._task = asyncio.create_task(self._follow(where, security))
+
+    async def _follow(self, where: str, security: Security) -> None:
+        async with contextlib.aclosing(follow(where, "/events", security)) as events:  # type: ignore[type-var]
+            async for name, data in events:
+                self.take(name, data)
+
+    def take(self, name: str, data: Any) -> None:
+        if name == "status":
+            self.status, self.targets = data, {target["target"]: target for target in data["targets"]}
+        elif name == "change":
+            self.status |= data["set"]
+            for gone in data["gone"]:
+                del self.targets[gone]
+            for target, fields in data["targets"].items():
+                self.targets.setdefault(target, {}).update(fields)
+        elif name == "timeline":
+            self.timeline += data
+        else:
+            self.history += data
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def test_the_events_lead_to_the_status(house: House) -> None:
+    [seat, _] = await house.targets("ab")
+    player = await house.play()
+    where = await player.answering()
+    page = Follower(where)
+    await until(lambda: len(page.targets) == 2, "the first status came")
+    index = await house.append(100)
+    await until(lambda: all(target["index"] >= index for target in page.targets.values()), "the change came")
+    await seat.down()
+    await until(lambda: page.targets["a"]["state"] == "SUSPENDED", "a is away")
+    await seat.up()
+    await until(lambda: page.targets["a"]["state"] == "LIVE", "a is back")
+    words = [item["text"] for item in page.timeline if item.get("target") == "a"]
+    for part in ("target a: SUSPENDED", "target a: LIVE"):
+        assert any(text.startswith(part) for text in words)
+    assert [item["number"] for item in page.timeline] == list(range(1, len(page.timeline) + 1))
+    await until(lambda: len(page.history) > 0, "the history came")
+    status = await ask(where, "/status")
+    await until(lambda: page.targets["a"]["index"] == status["targets"][0]["index"], "both say the same")
+    await page.stop()
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {"target": st.sampled_from("abcd"), "index": st.integers(0, 3), "why": st.sampled_from("xy")}
+    ),
+    max_size=4,
+    unique_by=lambda row: row["target"],
+)
+STATUSES = st.fixed_dictionaries({"targets": ROWS, "epoch": st.just(1), "state": st.sampled_from("pq")})
+
+
+@given(st.lists(STATUSES, min_size=2, max_size=6))
+def test_changes_lead_from_any_status_to_the_next(statuses: list[dict[str, Any]]) -> None:
+    page = Follower.__new__(Follower)
+    page.take("status", json.loads(json.dumps(statuses[0])))
+    for before, after in itertools.pairwise(statuses):
+        page.take("change", json.loads(json.dumps(difference(before, after))))
+        assert page.targets == {row["target"]: row for row in after["targets"]}
+        assert page.status["state"] == after["state"]
+
+
+async def test_a_listener_that_goes_away_is_forgotten(house: House) -> None:
+    await house.targets("a")
+    player = await house.play()
+    where = await player.answering()
+    pages = [Follower(where) for _ in range(5)]
+    await until(lambda: all(page.status for page in pages), "all follow")
+    for page in pages:
+        await page.stop()
+    server = player._server
+    await until(lambda: not server._state.tasks and not server._state.connections, "nobody is served any more")
+
+
+async def test_members_are_added_and_removed_over_http(house: House) -> None:
+    await house.targets("ab")
+    player = await house.play()
+    where = await player.answering()
+    [seat] = await house.targets("c")
+    assert (await ask(where, "/actions/add", {"target": "c", "address": seat.address, "at": 0}))["index"] > 0
+    await until(lambda: player.state("c") == "LIVE", "c is a member")
+    await ask(where, "/actions/remove", {"target": "c"})
+    await until(lambda: player.state("c") == "", "c is not a member any more")
+    for action, body, says in (
+        ("remove", {"target": "a"}, "still gives keys to a"),
+        ("remove", {"target": "nobody"}, "not a member"),
+        ("add", {"target": "c"}, "address is missing"),
+        ("add", {"target": "c", "address": "nowhere"}, "not a target's address"),
+        ("add", {"target": "c", "address": seat.address, "at": -1}, "at is not a number"),
+        ("quarantine", {"target": "a", "index": 1}, "already applied"),
+        ("quarantine", {"target": "a", "index": True}, "index is not a number"),
+        ("redrive", {"target": "a", "index": 1}, "not quarantined"),
+        ("retry", {"target": "nobody"}, "has no target 'nobody'"),
+        ("suspend", {}, "target is missing"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            await ask(where, f"/actions/{action}", body)
+
+
+async def test_an_audit_is_reported(house: House) -> None:
+    await house.targets("a")
+    player = await house.play()
+    where = await player.answering()
+    assert (await ask(where, "/status"))["audit"] is None
+    await ask(where, "/actions/audited", {"right": False, "targets": 2, "wrong": ["a"]})
+    audit = (await ask(where, "/status"))["audit"]
+    assert (audit["right"], audit["targets"], audit["wrong"]) == (False, 2, ["a"])
+    with pytest.raises(ConfigError, match="an audit report has"):
+        await ask(where, "/actions/audited", {"right": "yes"})
+
+
+async def test_a_relay_shows_the_player_and_says_when_it_is_away(house: House) -> None:
+    await house.targets("a")
+    player = await house.play()
+    where = await player.answering()
+    relay, token = Relay(where), Security(token="t")
+    relay.more = {"demo": {"phase": "now"}}
+    server = serve(relay.face(), token)
+    at = await server.start("127.0.0.1:0")
+    async with following(relay):
+        page = Follower(at, token)
+        await until(lambda: "a" in page.targets, "the relay shows the player")
+        assert page.status["demo"] == {"phase": "now"}
+        await ask(at, "/actions/suspend", {"target": "a"}, token)
+        await until(lambda: page.targets["a"]["state"] == "BLOCKED", "the action was relayed")
+        with pytest.raises(ConfigError, match="has no target 'x'"):
+            await ask(at, "/actions/retry", {"target": "x"}, token)
+        with pytest.raises(ConfigError, match="token"):
+            await ask(at, "/status")
+        assert any("took over" in item["text"] for item in page.timeline)
+        await player._server.stop()
+        await until(lambda: page.status["state"] == "away", "the relay says that the player is away")
+        await page.stop()
+    await server.stop()
+
+
+async def test_the_page_asks_for_nothing_else(house: House) -> None:
+    await house.targets("a")
+    where = await (await house.play()).answering()
+    for path in ("/", "/page.css", "/page.js", "/parts.js", "/actions.js", "/icon.svg"):
+        head, _, body = (await send(where, get(path))).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"default-src 'none'" in head
+        assert len(body) > 100
+        assert b"http" not in body.replace(b"http://www.w3.org/2000/svg", b"").replace(b"HTTP", b"")
+
+
+async def test_status_watch_is_plain_text_when_it_is_piped(house: House) -> None:
+    await house.targets("a")
+    where = await (await house.play()).answering()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "logplayer.cli", "status", "--watch", "--player", where),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    said = b""
+    while said.count(b"player ") < 2:
+        said += await asyncio.wait_for(process.stdout.read(1000), PATIENCE)
+    process.terminate()
+    await process.wait()
+    assert b"\x1b" not in said
+
+
+def test_the_live_view_shows_the_worst_first() -> None:
+    from rich.console import Console
+
+    from logplayer.cli.watch_view import view
+    from tests.admin.test_page_many import a_status, target
+
+    status = a_status(1)
+    rows = [target(number, 1, random.Random(number)) for number in range(3)]
+    rows[2] |= {"state": "BLOCKED", "outlook": "needs you", "why": "POISON: no such column", "whether": "needs you"}
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    item = {"at": 0.0, "text": "target shard2: BLOCKED", "level": "error"}
+    console.print(view({**status, "targets": rows}, [item]))
+    said = console.export_text()
+    assert said.index("shard2") < said.index("shard0")
+    assert "POISON: no such column" in said
+    assert "target shard2: BLOCKED" in said

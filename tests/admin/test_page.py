@@ -1,0 +1,330 @@
+"""The page in a real Chromium, against real processes: what an operator sees and does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from logplayer.cli.main import VERBS
+from tests import ROOT
+from tests.admin import page_probes as probes
+from tests.admin.browser import Browser, chromium
+from tests.admin.page_world import OPERATOR, PageWorld
+
+SHOTS = ROOT / "docs" / "images"
+SHOT_BYTES_MAX = 150_000
+TAB, ENTER, ESCAPE = "\ue004", "\ue007", "\ue00c"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageWorld]:
+    with PageWorld(tmp_path_factory.mktemp("page"), 3) as made:
+        made.append(30)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(world: PageWorld, window: Browser) -> Iterator[Browser]:
+    """On the page, with all targets live; whatever the console complains of fails the test."""
+    window.look(1280, 1000)
+    window.open(world.url)
+    window.run("sessionStorage.clear()")
+    window.open(world.url)
+    headline(window, "All 3 targets have everything.")
+    window.problems()
+    yield window
+    unexpected = [line for line in window.problems() if "403" not in line and "401" not in line and "400" not in line]
+    assert unexpected == []
+
+
+def headline(browser: Browser, text: str) -> None:
+    browser.until("return document.querySelector('#headline').textContent === arguments[0]", text)
+
+
+def shows(browser: Browser, target: str, state: str) -> None:
+    browser.until(probes.ROW + "return row?.querySelector('.pill').textContent === arguments[1]", target, state)
+
+
+def told(browser: Browser, *words: str) -> None:
+    """Whether one item of the time line has all the words."""
+    browser.until(probes.SAYS, *words)
+
+
+def show_token(browser: Browser, token: str = OPERATOR) -> None:
+    browser.click("#token")
+    browser.type("#dialog-fields input", token)
+    browser.click("#confirm")
+    browser.until("return !document.getElementById('dialog').open")
+
+
+def act(browser: Browser, target: str, action: str, **fields: str) -> str:
+    """Choose an action of a target and confirm it; what the confirmation says."""
+    browser.click(f"#t-{target} .open")
+    browser.click(f"#dialog [data-action={action}]")
+    for name, value in fields.items():
+        browser.type(f"#dialog input[name={name}]", value)
+    says = browser.text("#dialog-says")
+    browser.click("#confirm")
+    return says
+
+
+def done(browser: Browser) -> None:
+    """The dialog is closed, and not because of an error."""
+    script = "return !document.getElementById('dialog').open || document.getElementById('dialog-error').textContent"
+    assert browser.until(script) is True
+
+
+def test_a_target_that_is_killed_and_comes_back(world: PageWorld, browser: Browser) -> None:
+    shard = world.world.shards["shard2"]
+    killed = time.time()
+    shard.kill()
+    shows(browser, "shard2", "away")
+    seen = time.time() - killed
+    print(f"the page showed the kill after {seen:.2f} s")
+    assert "Connection refused" in browser.text("#troubles") or "ended" in browser.text("#troubles")
+    headline(browser, "1 of 3 targets needs a look; 2 have everything.")
+    index = world.append(40_000)  # Enough that a look between two ticks meets it while it catches up.
+    browser.until(probes.LAG, "shard2")
+    told(browser, "noticed", "target shard2: SUSPENDED")
+    shard.start()
+    told(browser, "catches up", "target shard2: CATCHING_UP")
+    told(browser, "back", "target shard2: LIVE")
+    shows(browser, "shard2", "live")
+    headline(browser, "All 3 targets have everything.")
+    browser.until("return document.getElementById('cut').textContent.replace(',', '') >= arguments[0]", index)
+
+
+def test_an_operator_suspends_and_resumes(world: PageWorld, browser: Browser) -> None:
+    show_token(browser)
+    assert "leaves it alone until you resume it" in act(browser, "shard1", "suspend")
+    done(browser)
+    shows(browser, "shard1", "suspended")
+    index = world.append(50)
+    act(browser, "shard1", "resume")
+    done(browser)
+    shows(browser, "shard1", "live")
+    browser.until("return window.logplayer.targets.get('shard1').index >= arguments[0]", index)
+
+
+def test_a_target_that_is_away_is_retried(world: PageWorld, browser: Browser) -> None:
+    show_token(browser)
+    shard = world.world.shards["shard3"]
+    shard.kill()
+    shows(browser, "shard3", "away")
+    sessions = browser.run("return window.logplayer.targets.get('shard3').sessions")
+    act(browser, "shard3", "retry")
+    done(browser)
+    browser.until("return window.logplayer.targets.get('shard3').sessions > arguments[0]", sessions)
+    shard.start()
+    shows(browser, "shard3", "live")
+
+
+def test_a_poisoned_entry_is_quarantined_and_redriven(world: PageWorld, browser: Browser) -> None:
+    show_token(browser)
+    for shard in world.world.shards:
+        world.refuse(shard, "poison")
+    index = world.append(1, "poison", "bad-account")
+    target = str(browser.until(probes.BLOCKED))
+    headline(browser, "1 of 3 targets needs a look; 2 have everything.")
+    assert "needs you" in browser.text(f"#t-{target} .t-outlook")
+    assert "POISON" in browser.text("#troubles")
+    browser.click(f"#t-{target} .open")
+    browser.click("#dialog [data-action=quarantine]")
+    assert browser.run("return document.querySelector('#dialog input[name=index]').value") == str(index)
+    browser.click("#confirm")
+    done(browser)
+    shows(browser, target, "live")
+    told(browser, "decision", f"entry {index} is quarantined")
+    for shard in world.world.shards:
+        world.accept(shard)
+    assert world.value(target, "bad-account") is None
+    assert "overwrites newer values" in act(browser, target, "redrive", index=str(index))
+    done(browser)
+    headline(browser, "All 3 targets have everything.")
+    end = time.monotonic() + 120
+    while world.value(target, "bad-account") != b"poison":
+        assert time.monotonic() < end, "the entry was not redriven"
+        time.sleep(0.1)
+
+
+def test_a_target_is_added_and_removed(world: PageWorld, browser: Browser) -> None:
+    show_token(browser)
+    path = world.folder / "extra.db"
+    where = ("--store", "sqlite", "--path", str(path), "--id", "extra", "--listen-tcp", "127.0.0.1:0", "--json")
+    extra = world._family.add("extra", "target", "serve", *where)
+    address = json.loads(extra.wait_for(r"\{.*\}").group(0))["addresses"][0]
+    browser.click("#add")
+    for name, value in (("target", "extra"), ("address", address), ("at", "0")):
+        browser.type(f"#dialog input[name={name}]", value)
+    browser.click("#confirm")
+    done(browser)
+    shows(browser, "extra", "live")
+    told(browser, "decision", "target extra: added")
+    act(browser, "extra", "remove")
+    done(browser)
+    browser.until("return !document.getElementById('t-extra')")
+    act(browser, "shard1", "remove")  # The map gives it keys: refused, and said why.
+    browser.until("return document.getElementById('dialog-error').textContent.includes('still gives keys to shard1')")
+
+
+@pytest.mark.parametrize("token", ["", "guess"])
+def test_a_wrong_token_is_refused(world: PageWorld, browser: Browser, token: str) -> None:
+    if token:
+        show_token(browser, token)
+    act(browser, "shard1", "suspend")
+    browser.until(
+        "return document.getElementById('dialog-error').textContent === arguments[0]", "this needs the operator's token"
+    )
+    assert browser.run("return window.logplayer.targets.get('shard1').state") == "LIVE"
+
+
+def test_everything_can_be_done_by_keyboard(world: PageWorld, browser: Browser) -> None:
+    show_token(browser)
+    browser.run("document.querySelector('#t-shard1 .open').focus()")
+    browser.keys(ENTER)  # Opens the menu, with the focus on its first action.
+    assert browser.run("return document.activeElement.dataset.action") == "suspend"
+    browser.keys(ESCAPE)
+    browser.until("return !document.getElementById('dialog').open")
+    assert browser.run("return document.activeElement.closest('tr').id") == "t-shard1"
+    reached = set()
+    browser.run("document.activeElement.blur(); window.scrollTo(0, 0)")
+    for _ in range(15):
+        browser.keys(TAB)
+        reached.add(
+            browser.run("const e = document.activeElement; return e.id || e.ariaLabel || e.className || e.tagName")
+        )
+    assert {"token", "find", "add", "Act on shard1", "Act on shard3", "timeline"} <= reached
+
+
+def test_a_screen_reader_gets_names_and_structure(browser: Browser) -> None:
+    nodes = browser.accessibility()
+    roles = [node["role"]["value"] for node in nodes]
+    named = {(node["role"]["value"], node["name"]["value"]) for node in nodes if "name" in node}
+    assert {"banner", "main", "table", "columnheader", "rowheader", "status"} <= set(roles)
+    assert {("button", "Act on shard1"), ("button", "Add a target…"), ("searchbox", "Find a target")} <= named
+    assert {("columnheader", "Will it catch up?"), ("rowheader", "shard1")} <= named
+    assert any(role == "heading" and name == "Targets" for role, name in named)
+    for role, name in named:
+        if role in ("button", "link", "searchbox", "image"):
+            assert name.strip(), role
+    assert browser.run("return document.querySelector('#verdict').ariaLive") == "polite"
+
+
+def test_nothing_is_asked_of_anyone_else(world: PageWorld, browser: Browser) -> None:
+    urls = browser.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert urls
+    assert {url for url in urls if not url.startswith(world.url)} == set()
+    assert browser.run("return document.querySelectorAll('[src^=http], [href^=http]').length") == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_it_fits_and_can_be_read(browser: Browser, dark: bool, width: int) -> None:
+    browser.look(width, 844, dark=dark, mobile=width < 500)
+    browser.until("return window.innerWidth === arguments[0]", width)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run(probes.LOW_CONTRAST) == []
+    assert width > 500 or browser.run(probes.SMALL_BUTTONS) == []  # A finger's width.
+
+
+def test_page_terminal_metrics_and_json_agree(world: PageWorld, browser: Browser) -> None:
+    """Under load each of them lies between what the status says before and after; at rest they are equal."""
+    for _ in range(4):
+        world.append(400)
+        agree(world, browser)
+    index = world.append(1)
+    browser.until(probes.FINE, index)
+    agree(world, browser)
+
+
+def agree(world: PageWorld, browser: Browser) -> None:
+    before = _json_status(world)
+    shown = browser.run(probes.INDEXES)
+    table = world.cli("status", "--player", world.http)
+    scraped = _metrics(world)
+    after = _json_status(world)
+    for name, row in after.items():
+        low, high = before[name]["index"], row["index"]
+        [index, text] = next([index, text] for target, index, text in shown if target == name)
+        assert int(text.replace(",", "")) == index
+        assert index <= high, "the page is ahead of the status"
+        line = next(line for line in table.splitlines() if line.startswith(f"{name} "))
+        assert low <= int(line.split()[2]) <= high
+        assert low <= scraped["logplayer_target_index", name] <= high
+        if low == high and before[name]["state"] == row["state"]:
+            assert line.split()[1] == row["state"]
+            browser.until("return window.logplayer.targets.get(arguments[0]).index === arguments[1]", name, high)
+            assert scraped["logplayer_target_lag_entries", name] == row["lag_entries"]
+
+
+def _json_status(world: PageWorld) -> dict[str, dict[str, Any]]:
+    status = json.loads(world.cli("status", "--json", "--player", world.http))
+    return {target["target"]: target for target in status["targets"]}
+
+
+def _metrics(world: PageWorld) -> dict[tuple[str, str], float]:
+    with urllib.request.urlopen(f"{world.url}metrics", timeout=60) as answer:
+        said = answer.read().decode()
+    return {
+        (sample.name, sample.labels["target"]): sample.value
+        for family in text_string_to_metric_families(said)
+        for sample in family.samples
+        if "target" in sample.labels and len(sample.labels) == 1
+    }
+
+
+def test_screenshots(world: PageWorld, browser: Browser, tmp_path: Path) -> None:
+    """A target is away and others catch up: wide and narrow, light and dark."""
+    folder = SHOTS if os.environ.get("SCREENSHOTS") else tmp_path
+    folder.mkdir(exist_ok=True)
+    shard = world.world.shards["shard2"]
+    shard.kill()
+    shows(browser, "shard2", "away")
+    for _ in range(6):
+        world.append(300)
+    headline(browser, "1 of 3 targets needs a look; 2 have everything.")
+    for name, width, height, dark in (
+        ("page-light-wide", 1280, 1180, False),
+        ("page-dark-wide", 1280, 1180, True),
+        ("page-light-narrow", 390, 844, False),
+        ("page-dark-narrow", 390, 844, True),
+    ):
+        browser.look(width, height, dark=dark, mobile=width < 500)
+        time.sleep(2.5)  # Two points of the chart.
+        browser.screenshot(folder / f"{name}.png")
+        assert 10_000 < (folder / f"{name}.png").stat().st_size < SHOT_BYTES_MAX
+    browser.look(1280, 1000)
+    shard.start()
+    headline(browser, "All 3 targets have everything.")
+
+
+def test_a_page_that_loses_its_player_says_so_and_comes_back(world: PageWorld, browser: Browser) -> None:
+    world.player.kill()
+    headline(browser, "This page has lost its connection; it tries again.")
+    assert browser.text("#link") == "no connection"
+    world.player.start()
+    browser.until("return document.querySelector('#link').textContent === 'connected'")
+    headline(browser, "All 3 targets have everything.")
+    told(browser, "takeover", "took over as epoch")
+    browser.problems()  # Of the time without a connection.
+
+
+def test_the_commands_that_are_shown_exist() -> None:
+    script = (ROOT / "src/logplayer/admin/page/page.js").read_text()
+    for verb in re.findall(r"logplayer ([a-z]+) --", script):
+        assert verb in VERBS

@@ -1,0 +1,104 @@
+"""The blocking API: threads, a fork, the end of the program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import logplayer as lp
+from logplayer.testing.conformance.log_harness import ServerProcess
+
+PROGRAM = """
+import os, sys
+import logplayer as lp
+
+log = lp.sync.open_log(sys.argv[1])
+producer = log.producer()
+if sys.argv[2] == "used":
+    producer.append(lp.put("parent", "1"), timeout=20)
+names = set()
+for worker in range(3):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        receipts = [producer.append(lp.put(f"{worker}/{n}", "1"), timeout=20) for n in range(5)]
+        os.write(writing, receipts[0].producer.encode())
+        sys.exit(0 if [r.sequence for r in receipts] == [1, 2, 3, 4, 5] else 7)
+    os.close(writing)
+    names.add(os.read(reading, 1000))
+    assert os.wait()[1] == 0
+assert len(names) == 3, "each process has a producer of its own"
+before = producer.append(lp.put("parent", "2"), timeout=20)
+assert log.info().last == before.index
+print(before.index)
+"""
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[str]:
+    process = ServerProcess(f"file://{tmp_path}/log")
+    await process.start()
+    yield f"grpc://{process.where}"
+    await process.stop()
+
+
+def test_threads_share_a_log(server: str) -> None:
+    with lp.sync.open_log(server) as log:
+        producer = log.producer("web-1")
+        found: list[int] = []
+
+        def work(worker: int) -> None:
+            receipts = [producer.append(lp.put(f"{worker}/{turn}", "x")) for turn in range(20)]
+            assert [receipt.index for receipt in receipts] == sorted(receipt.index for receipt in receipts)
+            found.extend(receipt.index for receipt in receipts)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(found) == list(range(1, 161))
+        assert producer.sequence == log.newest("web-1").sequence == 160
+        assert [record.index for records in log.read(1, 160) for record in records] == list(range(1, 161))
+        assert log.append([lp.NewEntry("other", 1, b"")]) == [161]
+        assert log.trim(100) == 100
+        with pytest.raises(lp.Trimmed):
+            next(log.read(1, 5))
+    with pytest.raises(lp.LogUnavailable, match="is closed"):
+        log.info()
+
+
+@pytest.mark.parametrize("parent", ["used", "unused"])
+def test_a_forked_process_has_a_log_of_its_own(server: str, parent: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, server, parent],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 15 + 1 + (parent == "used")
+
+
+def test_a_program_ends_by_itself(tmp_path: Path) -> None:
+    """What is open is closed, and the lock of a file log is free afterwards."""
+    program = (
+        "import logplayer as lp; import sys; log = lp.sync.open_log(sys.argv[1]);"
+        "print(log.producer('p').append(lp.put('k', 'v')).index)"
+    )
+    for turn in (1, 2):
+        command = [sys.executable, "-c", program, f"file://{tmp_path}/log"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{turn}\n", "")
+
+
+def test_an_address_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(lp.AddressError):
+        lp.sync.open_log("nowhere")

@@ -1,0 +1,60 @@
+"""Etcd servers for tests that need settings of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from logplayer.errors import UserError
+from logplayer.log.etcd.local_cluster import EtcdCluster
+from tests.log.log_support import free_port, missing
+
+
+def require_etcd() -> str:
+    try:
+        return EtcdCluster.find_server()
+    except UserError as error:
+        missing(str(error))
+
+
+@contextlib.contextmanager
+def one_etcd(folder: Path, scheme: str = "http", **options: str) -> Iterator[int]:
+    """A cluster of one server; the port for its clients."""
+    port, peer = free_port(), free_port()
+    client, other = f"{scheme}://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    given = {
+        "data-dir": str(folder / "data"),
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": other,
+        "initial-advertise-peer-urls": other,
+        "initial-cluster": f"default={other}",
+        "logger": "zap",
+        "log-level": "error",
+    } | {name.replace("_", "-"): value for name, value in options.items()}
+    command = [require_etcd(), *(f"--{name}={value}" for name, value in given.items())]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield port
+    finally:
+        process.kill()  # Its data is thrown away.
+        process.wait()
+
+
+def ask_gateway(port: int, path: str, **content: Any) -> None:
+    """What an operator does with etcdctl; tried until the server is there."""
+    body = json.dumps(content).encode()
+    for attempt in range(600):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v3/{path}", body, timeout=10):
+                return
+        except OSError:
+            if attempt == 599:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,225 @@
+"""Every entry of Spark, against a log and targets with TLS and a token on an address that is not loopback.
+
+    python -m tests.spark.beyond_loopback_child FOLDER
+
+Runs in a network namespace (tests/namespaces.py), with certificates in FOLDER. Prints one line of JSON: for each entry
+"right", or what went wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import PySparkException
+
+from logplayer.spark.session import make_session
+from tests.namespaces import HOST
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from logplayer.wire.security import Security
+    from tests.spark.spark_support import FileWal, Shards
+
+TOKEN = "s3cret-of-the-log"
+NAMES = ("a", "b")
+
+
+class World:
+    """The servers, and what the steps share."""
+
+    def __init__(self, folder: Path, spark: SparkSession, wal: FileWal, shards: Shards, security: Security) -> None:
+        self.folder, self.spark, self.wal, self.shards = folder, spark, wal, shards
+        self.log = wal.serve(HOST, security)
+        self.files = {
+            "tlsCa": str(folder / "ca.pem"),
+            "tlsCert": str(folder / "client.pem"),
+            "tlsKey": str(folder / "client.key"),
+            "tokenFile": str(folder / "token"),
+        }
+        targets = "".join(f'{name} = "{address}"\n' for name, address in shards.addresses.items())
+        secure = 'ca = "ca.pem"\ncert = "client.pem"\nkey = "client.key"\ntoken_file = "token"\n'
+        text = f'[log]\naddress = "{self.log}"\n[targets]\n{targets}[security]\n{secure}'
+        (folder / "relative.toml").write_text(text)
+        for name in ("ca.pem", "client.pem", "client.key", "token"):
+            text = text.replace(f'"{name}"', f'"{folder / name}"')
+        (folder / "logplayer.toml").write_text(text)
+
+    def cli(self, *words: str) -> Any:
+        from logplayer.cli.main import cli
+
+        return CliRunner().invoke(cli, list(words), catch_exceptions=False)
+
+
+def play(world: World) -> None:
+    """Relative paths: only the driver's directory has the files, the tasks' does not."""
+    from dataclasses import replace
+
+    from logplayer.admin.http_client import ask
+    from logplayer.config import SparkSettings, load
+    from logplayer.errors import LogPlayerError
+    from logplayer.player.ended import STOPPED
+    from logplayer.spark import event_loop
+    from logplayer.spark.resident.driver import Resident
+    from logplayer.wire.security import Security
+    from tests.spark.test_resident import puts
+
+    config = replace(load("relative.toml"), spark=SparkSettings(groups=2))
+    resident = Resident(world.spark, config)
+    assert resident.start()
+    try:
+        world.shards.wait(puts(world.wal, 50), 120)
+        port = resident._driver
+        assert port.startswith(f"{HOST}:"), port
+        with contextlib.suppress(LogPlayerError):  # Heartbeats are not read in plain text.
+            event_loop.run(ask(port, "/beat", {}, Security(token=resident._token, insecure=True)))
+            raise AssertionError("the driver's port answers in plain text")
+    finally:
+        assert resident.stop() == STOPPED
+
+
+def read(world: World) -> None:
+    rows = world.spark.read.format("logplayer").options(log=world.log, **world.files).load()
+    assert rows.where("log_index > 0").count() > 100
+    given = {**world.files, "token": TOKEN}
+    del given["tokenFile"]
+    rows = world.spark.read.format("logplayer").options(log=world.log, **given).load()
+    assert rows.count() > 100
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        rows.explain("extended")
+    assert "logplayer" in said.getvalue()
+    assert TOKEN not in said.getvalue() + repr(rows)
+    wrong = world.spark.read.format("logplayer").options(log=world.log, **{**given, "token": "not-" + TOKEN[::-1]})
+    with pytest.raises(PySparkException, match="refused the token") as refused:
+        wrong.load().count()
+    assert TOKEN[::-1] not in str(refused.value)
+
+
+def read_stream(world: World) -> None:
+    stream = world.spark.readStream.format("logplayer").options(config=str(world.folder / "logplayer.toml")).load()
+    query = stream.writeStream.format("memory").queryName("entries").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert world.spark.sql("select * from entries").count() > 100
+
+
+def log_sink(world: World) -> None:
+    rows = world.spark.sql("select 'k1' key, 'from a table' value")
+    before = world.wal.last()
+    options = {"log": world.log, **world.files, "staging": str(world.folder / "staging")}
+    rows.write.format("logplayer").options(**options).mode("append").save()
+    assert world.wal.last() == before + 1
+    source = world.folder / "in"
+    source.mkdir()
+    (source / "rows.json").write_text('{"key": "k2", "value": "from a stream"}\n')
+    stream = world.spark.readStream.schema("key STRING, value STRING").json(str(source))
+    out = stream.writeStream.format("logplayer").options(log=world.log, **world.files)
+    out.option("checkpointLocation", str(world.folder / "c1")).trigger(availableNow=True).start().awaitTermination()
+    assert world.wal.last() == before + 2
+
+
+def target_sink(world: World) -> None:
+    world.shards.start("sunk", "tcp")
+    stream = world.spark.readStream.format("logplayer").options(log=world.log, **world.files).load()
+    rows = stream.where("op = 'put'").selectExpr("'sunk' target", "log_index", "key", "value", "op")
+    out = rows.writeStream.format("logplayer").options(
+        to="targets", addresses=f"sunk={world.shards.addresses['sunk']}", **world.files
+    )
+    out.option("checkpointLocation", str(world.folder / "c2")).trigger(availableNow=True).start().awaitTermination()
+    assert world.shards.index("sunk") > 0
+
+
+def lease(world: World) -> None:
+    from tests.spark.spark_support import until
+    from tests.spark.test_resident import puts
+
+    options = {"config": str(world.folder / "logplayer.toml"), "mode": "play", "leaseSeconds": "2", "driverHost": HOST}
+    stream = world.spark.readStream.format("logplayer").options(**options).load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(world.folder / "c3")).start()
+    try:
+        last = puts(world.wal, 20, 100)
+        until(lambda: query.exception() or all(world.shards.index(name) >= last for name in NAMES), 120)
+        assert not query.exception(), query.exception()
+    finally:
+        query.stop()
+
+
+def options_of(world: World) -> list[str]:
+    names = {"tlsCa": "--tls-ca", "tlsCert": "--tls-cert", "tlsKey": "--tls-key", "tokenFile": "--token-file"}
+    return ["--log", world.log, *(word for key, option in names.items() for word in (option, world.files[key]))]
+
+
+def archive(world: World) -> None:
+    said = world.cli("archive", *options_of(world), "--to", str(world.folder / "archive"), "--range-entries", "50")
+    assert "archived 50 entries in 1 file" in said.output, said.output
+
+
+def backfill(world: World) -> None:
+    world.shards.start("new", "grpc")
+    target = f"new={world.shards.addresses['new']}"
+    said = world.cli("backfill", "--config", "relative.toml", "--target", target, "--no-register")
+    assert said.exit_code == 0, said.output
+    assert "handed over at index" in said.output, said.output
+
+
+def audit(world: World) -> None:
+    targets = [word for name in NAMES for word in ("--target", f"{name}={world.shards.addresses[name]}")]
+    said = world.cli("audit", *options_of(world), *targets)
+    assert said.output.count("right: it has index") == 2, said.output
+
+
+STEPS: tuple[Callable[[World], None], ...] = (
+    play,
+    read,
+    read_stream,
+    log_sink,
+    target_sink,
+    lease,
+    archive,
+    backfill,
+    audit,
+)
+
+
+def main(folder: Path) -> None:
+    settings = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
+    spark = make_session("beyond loopback", "local[2]", settings)
+    os.chdir(folder)  # The JVM, and so the tasks, stay where they started.
+    import logplayer.spark.session
+    from logplayer.wire.security import Security
+    from tests.spark.spark_support import FileWal, KeptSession, Shards
+
+    logplayer.spark.session.make_session = lambda *_, **__: KeptSession(spark)  # type: ignore[assignment]
+    own = Security(str(folder / "ca.pem"), str(folder / "server.pem"), str(folder / "server.key"), TOKEN)
+    wal, shards = FileWal(folder / "wal"), Shards(folder, (), host=HOST, security=own)
+    shards.start("a", "grpc")
+    shards.start("b", "tcp")
+    world = World(folder, spark, wal, shards, own)
+    found = {}
+    for step in STEPS:
+        began = time.monotonic()
+        try:
+            step(world)
+            found[step.__name__] = "right"
+        except BaseException as error:  # noqa: BLE001 - one entry that fails must not hide the others.
+            traceback.print_exc()
+            found[step.__name__] = f"{type(error).__name__}: {error}"[:300]
+        print(f"{step.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+    print(json.dumps(found), flush=True)
+    spark.stop()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

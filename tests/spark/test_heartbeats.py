@@ -1,0 +1,158 @@
+"""Heartbeats at the driver: what is not a player's status is refused, and never ends in a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logplayer.config import Config
+from logplayer.errors import LogPlayerError, Malformed
+from logplayer.player.ended import STOPPED
+from logplayer.player.status import PlayerStatus, TargetStatus
+from logplayer.spark.resident.driver import Resident
+from logplayer.spark.resident.groups import GroupPlan, deal
+from logplayer.spark.resident.heartbeat import read_beat
+from logplayer.spark.resident.lease import Coordinator
+from logplayer.spark.resident.machine import Machine, Settings
+
+MEMBERS = {"a", "b", "c", "d"}
+NO_SPARK: Any = None
+
+
+def example(kind: Any) -> dict[str, Any]:
+    """A status with some value in each field, whatever fields there are."""
+    values: dict[str, Any] = {"str": "x", "int": 7, "float": 1.5, "float | None": None, "Blocked | None": None}
+    values["tuple[str, ...]"] = ["x"]
+    known: dict[str, Callable[[], Any]] = {"targets": lambda: [example(TargetStatus)], "chain": lambda: "00" * 8}
+    return {
+        name: known[name]() if name in known else values[hint]
+        for name, hint in kind.__annotations__.items()
+        if name in known or hint in values
+    }
+
+
+def a_beat(target: str = "a", **fields: Any) -> dict[str, Any]:
+    status = example(PlayerStatus)
+    status["targets"][0].update({"target": target, **fields})
+    return {"do": "beat", "job": "play-j-1", "group": 0, "worker": "w", "status": status}
+
+
+@pytest.fixture(scope="module")
+def driver() -> Resident:
+    """The driver, without Spark."""
+    made = Resident(NO_SPARK, Config("file:///x"))
+    made._run = "j"
+    made.machine = Machine(Settings(1), deal(MEMBERS, 2), frozenset(MEMBERS))
+    made.machine.begin(0)
+    return made
+
+
+def test_a_heartbeat_is_heard(driver: Resident) -> None:
+    assert driver._heard(a_beat("a", index=41)) == {"stop": False, "retry": []}
+    assert driver.overview.indexes() == {"a": 41}
+    [row] = driver.status()["targets"]
+    assert (row["target"], row["index"]) == ("a", 41)
+
+
+def test_a_blocked_target_is_heard_of(driver: Resident) -> None:
+    blocked = {"kind": "POISON", "detail": "why", "index": 42}
+    assert "stop" in driver._heard(a_beat("a", index=41, blocked=blocked, lag_seconds=-0.1))
+    assert driver.status()["targets"][0]["blocked"] == blocked
+    with pytest.raises(Malformed, match="blocked"):
+        driver._heard(a_beat("a", blocked={"kind": "POISON"}))
+
+
+def test_a_group_speaks_for_its_own_members_only() -> None:
+    plan = GroupPlan(2, {"a": 0, "b": 1})
+    for name in ("b", "a stranger"):
+        beat = read_beat(a_beat(name), plan, {"a", "b"})
+        assert beat.status is not None
+        assert beat.status["targets"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group": 2},
+        {"group": -1},
+        {"group": True},
+        {"group": "0"},
+        {"group": None},
+        {"worker": 7},
+        {"ended": ["superseded"]},
+        {"ended": "superseded"},
+        {"ended": {**STOPPED.as_json(), "kind": "gone"}},
+        {"ended": {**STOPPED.as_json(), "epoch": -1}},
+        {"status": {}},
+        {"status": [1]},
+        {"status": "fine"},
+        {"status": {**example(PlayerStatus), "chain": "not a value"}},
+        {"status": {**example(PlayerStatus), "entries_per_second": 10**400}},
+    ],
+)
+def test_a_heartbeat_of_a_wrong_shape_is_refused(driver: Resident, change: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        driver._heard({**a_beat(), **change})
+
+
+@pytest.mark.parametrize("index", [-2, 2**63, 1.0, "7", True, None, [7]])
+def test_an_index_is_a_number_that_an_index_can_be(driver: Resident, index: object) -> None:
+    with pytest.raises(Malformed, match="index"):
+        driver._heard(a_beat("a", index=index))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, item in inner for place in places(item, (*at, key)))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_odd_heartbeats_neither_raise_nor_spoil_the_status(driver: Resident, data: st.DataObject) -> None:
+    beat = a_beat()
+    place = data.draw(st.sampled_from([place for place in places(beat) if place]))
+    inner = beat
+    for key in place[:-1]:
+        inner = inner[key]
+    if data.draw(st.booleans()):
+        inner[place[-1]] = data.draw(JSON)
+    else:
+        del inner[place[-1]]
+    _only_ours(driver._heard, beat)
+    json.dumps(driver.status())
+    assert all(type(index) is int and index >= 0 for index in driver.overview.indexes().values())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(["do", "job", "group", "worker", "lease", "seat", "playing"]), JSON))
+def test_odd_questions_to_a_coordinator_are_refused(coordinator: Coordinator, question: dict[str, Any]) -> None:
+    for do in ("beat", "lease", question.get("do")):
+        _only_ours(coordinator._answer, {**copy.deepcopy(question), "do": do})
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Any:
+    made = Coordinator()
+    made.begin(GroupPlan(2), 10)
+    yield made
+    made.stop()
+
+
+def _only_ours(ask: Callable[[Mapping[str, Any]], Any], question: Mapping[str, Any]) -> None:
+    with contextlib.suppress(LogPlayerError):  # It is said to whoever asked.
+        ask(question)
