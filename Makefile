@@ -5,14 +5,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test wheel docs lint types sim spec bench rivals soak proto lock clean
+.PHONY: help setup demo test test-quick wheel docs lint types sim spec mutants browser bench rivals soak proto lock clean
 
 help:  ## Show the targets.
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 setup: $(STAMP)  ## Make .venv with every locked dependency and the package itself.
 
-$(STAMP): requirements.lock pyproject.toml setup.py src/logplayer/wire/hot.py tools/setup tools/compiler
+$(STAMP): requirements.lock pyproject.toml setup.py src/logplayer/wire/fastpath.py tools/setup tools/compiler
 	PYTHON="$(PYTHON)" VENV="$(VENV)" tools/setup
 	@touch $@
 
@@ -21,6 +21,9 @@ demo: setup  ## The main job on embedded defaults: shards, faults, proof. ARGS="
 
 test:  ## All checks that CI runs: lint, types, proofs, tests.
 	PYTHON="$(PYTHON)" tools/test
+
+test-quick: setup  ## The quick half of the tests: no Spark, no servers, no mutants.
+	$(BIN)/pytest -n $(or $(WORKERS),3) -m quick
 
 lint: setup  ## ruff: style, imports, common errors.
 	$(BIN)/ruff check .
@@ -36,7 +39,10 @@ sim: setup  ## Simulate the real core under faults, then prove that every mutant
 spec: setup  ## Check the TLA+ models with TLC.
 	tools/spec
 
-bench: setup  ## Measure; results go to benchmarks/results/.
+mutants: setup  ## Prove that the tests catch deliberate breaks of stores, logs and players.
+	tools/mutants
+
+bench: setup  ## Measure; results go to bench/results/.
 	tools/bench
 
 rivals: setup  ## Fetch the benchmarks' rivals (needs Maven) and start three Kafka brokers; stop: tools/rivals down.
@@ -45,6 +51,9 @@ rivals: setup  ## Fetch the benchmarks' rivals (needs Maven) and start three Kaf
 
 soak: setup  ## Long fault campaigns on real processes.
 	tools/soak
+
+browser: setup  ## Drive the page in a real Chromium. SCREENSHOTS=1 writes those in docs/images.
+	tools/browser
 
 wheel: setup  ## Build the wheel and the sdist into dist/.
 	rm -f dist/logplayer-*
@@ -61,4 +70,4 @@ lock: setup  ## Write requirements.lock from what is installed in .venv.
 	tools/lock
 
 clean:  ## Remove what the targets made.
-	rm -rf src/logplayer/wire/hot*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site
+	rm -rf src/logplayer/wire/fastpath*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: wire/hot.py is also compiled, where there is a compiler. Else it runs as it is."""
+"""What pyproject.toml cannot say: wire/fastpath.py is also compiled where there is a compiler."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-HOT = "src/logplayer/wire/hot.py"
+FASTPATH = "src/logplayer/wire/fastpath.py"
 BUILDS = {"build", "build_ext", "bdist_wheel", "editable_wheel", "install", "develop"}  # Other commands need no code.
 
 
@@ -18,9 +18,9 @@ def compiled() -> list[Extension]:
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify(["--ignore-missing-imports", "--follow-imports=silent", HOT])
+        extensions = mypycify(["--ignore-missing-imports", "--follow-imports=silent", FASTPATH])
     except (ImportError, SystemExit) as error:
-        print(f"logplayer: {HOT} is not compiled, and runs slower: {error}", file=sys.stderr)
+        print(f"logplayer: {FASTPATH} is not compiled, and runs slower: {error}", file=sys.stderr)
         return []
     for extension in extensions:
         extension.optional = True  # The lack of a compiler is no reason to fail.
@@ -34,7 +34,7 @@ class AllOrNone(build_ext):
         super().build_extensions()
         files = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
         if not all(file.exists() for file in files):
-            print(f"logplayer: {HOT} could not be compiled, and runs slower", file=sys.stderr)
+            print(f"logplayer: {FASTPATH} could not be compiled, and runs slower", file=sys.stderr)
             for file in files:
                 file.unlink(missing_ok=True)
 

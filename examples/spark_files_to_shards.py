@@ -1,9 +1,9 @@
-"""Files to the log to shards: a folder of JSON lines is appended exactly once, and resident players deliver it.
+"""From files through the log to shards: append a folder of JSON lines exactly once, and deliver it.
 
     python examples/spark_files_to_shards.py [--rows 2000]
 
-Everything runs here: a log in a folder, two SQLite shards behind servers, a streaming query from files into the log,
-and the players as Spark tasks. At the end the audit compares the shards with the log.
+The program starts everything itself: a log in a folder, servers for two SQLite shards, a streaming query from files
+into the log, and the players as Spark tasks. At the end the audit compares the shards with the log.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 from logplayer.spark.session import make_session  # First: the JVM starts before any channel.
 
 # isort: split
+from logplayer.config import Config
 from logplayer.core.entry import HashMap
-from logplayer.log.address import open_log
+from logplayer.log.open import open_log
 from logplayer.log.server import LogServer
-from logplayer.spark import loop
-from logplayer.spark.audit import audit
-from logplayer.spark.resident import Resident, ResidentConfig
+from logplayer.spark import event_loop
+from logplayer.spark.jobs.audit import audit
+from logplayer.spark.resident.driver import Resident
 from logplayer.target.client import wait_for
 from logplayer.target.server import TargetServer
-from logplayer.target.sqlite import SqliteTarget
+from logplayer.target.stores.sqlite import SqliteTarget
 
 SHARDS = ("north", "south")
 
@@ -39,35 +40,35 @@ def write_files(folder: Path, rows: int) -> None:
 
 def main(folder: Path, rows: int) -> None:
     spark = make_session("example: files to shards", "local[3]")
-    log = loop.run(open_log(f"file://{folder}/wal"))
+    log = event_loop.run(open_log(f"file://{folder}/wal"))
     server = LogServer(log)
-    address = f"grpc://127.0.0.1:{loop.run(server.start())}"
+    address = f"grpc://127.0.0.1:{event_loop.run(server.start())}"
     targets = {}
     servers = []
     for name in SHARDS:
         shard = TargetServer({name: SqliteTarget(folder / f"{name}.db", name)})
-        [targets[name]] = loop.run(shard.start(grpc="127.0.0.1:0"))
+        [targets[name]] = event_loop.run(shard.start(grpc="127.0.0.1:0"))
         servers.append(shard)
 
-    players = Resident(spark, ResidentConfig(address, targets, HashMap(SHARDS)))
+    players = Resident(spark, Config(address, targets, HashMap(SHARDS)))
     players.start()
     write_files(folder / "in", rows)
     files = spark.readStream.schema("key STRING, value STRING").json(str(folder / "in"))
     query = files.writeStream.format("logplayer").options(log=address, checkpointLocation=f"{folder}/checkpoint")
     query.trigger(availableNow=True).start().awaitTermination()
 
-    last = loop.run(log.info()).last
+    last = event_loop.run(log.info()).last
     for name, where in targets.items():
-        loop.run(wait_for(where, name, last, 120))
+        event_loop.run(wait_for(where, name, last, 120))
     print(f"{rows} rows are in the log and in the shards, up to index {last}")
     players.stop()
     stores = {name: f"sqlite:{folder}/{name}.db" for name in SHARDS}
     for verdict in audit(spark, address, stores=stores, show=False):
         print(f"{verdict.target}: {'right' if verdict.right else 'WRONG'}, {verdict.keys} keys")
     for shard in servers:
-        loop.run(shard.stop())
-    loop.run(server.stop())
-    loop.run(log.close())
+        event_loop.run(shard.stop())
+    event_loop.run(server.stop())
+    event_loop.run(log.close())
     spark.stop()
 
 

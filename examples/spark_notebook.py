@@ -1,9 +1,9 @@
-"""A notebook-sized look into a log: each block below is a cell.
+"""Explore a log in a notebook: each block below is a cell.
 
 python examples/spark_notebook.py [file:///path/to/log]
 """
 
-# %% A session that knows format("logplayer"); any session of PySpark does, once the package is installed.
+# %% A Spark session. Any session finds format("logplayer") if the package is installed.
 import sys
 import tempfile
 
@@ -20,7 +20,7 @@ wal.printSchema()
 
 # %% The busiest keys, and what the last ten entries did. The filter on log_index is pushed down to the log.
 wal.groupBy("key").count().orderBy("count", ascending=False).limit(3).selectExpr("string(key)", "count").show()
-last = wal.agg({"log_index": "max"}).first()[0]
+last = wal.agg({"log_index": "max"}).collect()[0][0]
 wal.where(wal.log_index > last - 10).selectExpr("log_index", "target", "op", "string(key)", "string(value)").show()
 
 # %% The state of every shard as of an index, straight from the log: the newest put or delete of each key.

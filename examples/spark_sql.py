@@ -1,9 +1,9 @@
-"""Streaming SQL over the log: how much each shard gets, while it gets it.
+"""Streaming SQL over the log: count what each shard gets.
 
     python examples/spark_sql.py [--log ADDRESS] [--seconds 5]
 
-Without a log it makes one of its own and appends to it. Then a query over the stream counts puts and deletes by target;
-the counts are in a table that any SQL can read.
+Without --log it creates a log and appends to it. A query over the stream counts puts and deletes by target; the counts
+are in a table that you can query with SQL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_log(folder: str) -> str:
     """A log with a few hundred transactions."""
     import asyncio
 
-    from logplayer.log.address import open_log
+    from logplayer.log.open import open_log
     from logplayer.log.protocol import NewEntry
     from logplayer.wire.entries import encode_mutation
 

@@ -1,10 +1,10 @@
-"""Generates what the code knows best: the command line, the configuration, errors, status fields, the state diagram.
+"""Generates the pages that follow from the code: command line, configuration, errors, status fields, state diagram.
 
     tools/docs            write them
     tools/docs --check    fail if one of them is not current
 
-Texts that the code does not hold (what a key is for, why a state changes) stand here, and a key or a transition without
-one is an error: so a change of the code cannot leave the documentation behind.
+Texts that are not in the code (what a key is for, why a state changes) are here. A key or a transition without a text is
+an error, so a change of the code cannot leave the documentation stale.
 """
 
 # ruff: noqa: E501 - it holds lines of Markdown.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +22,13 @@ from typing import Any
 import click
 
 from logplayer import config, errors
-from logplayer.cli import VERBS, cli
+from logplayer.cli.main import VERBS, cli
+from logplayer.cli.security import log_security_options, security_options
 from logplayer.core.limits import Limits
-from logplayer.core.queue import LEGAL, State
+from logplayer.core.target_queue import LEGAL, State
+from logplayer.log.etcd.local_cluster import SERVER as ETCD_SERVER
+from logplayer.log.kafka.link import SETTINGS as KAFKA_SETTINGS
+from logplayer.observe import metrics
 from logplayer.player.status import PlayerStatus, TargetStatus
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -38,28 +43,46 @@ WHY = {
 }
 
 KEYS = {
-    ("log", "address"): "The log: `file:///path`, `grpc://host:port` or `nats://host:port,.../name`.",
-    ("player", "group"): "The player's group. Two players of one group are rivals: the later one takes over.",
-    ("player", "status"): "Where the player answers `logplayer status`.",
+    (
+        "log",
+        "address",
+    ): "The log: `file:///path`, `grpc://host:port,...`, `etcd://host:port,.../name`, `nats://host:port,.../name` or `kafka://host:port,.../topic`.",
+    ("player", "group"): "The player's group. Of two players of one group, the later one takes over.",
+    ("player", "http"): "Where the player serves its status, its metrics and its page, and answers `logplayer status`.",
     ("player", "engine"): "`spark` or `in-process`.",
-    ("player", "trims"): "Trim the log behind all targets. Only for a player that owns every member.",
-    ("player", "tick_ms"): "How often time passes for the core. Too low: CPU for nothing. Too high: idle targets and "
-    "deadlines are noticed late.",
+    ("player", "trims"): "Trim what all targets have. Only for a player that owns every member.",
+    (
+        "player",
+        "trims_unroutable",
+    ): "Also trim unroutable entries, which are then lost. Without it the first of them "
+    "holds the trim point, and the log grows until the map or the members are corrected.",
+    ("player", "tick_ms"): "How often the core checks deadlines. Too low wastes CPU; too high notices idle targets and "
+    "deadlines late.",
     ("player", "drain_ms_max"): "How long a graceful stop waits for acks.",
     (
         "map",
         "kind",
     ): "`hash` (CRC-32 of the key), `range` (sorted bounds) or `explicit` (each mutation names its target). "
-    "Default: `hash` over all targets; `explicit` if there are none.",
+    "Default: `hash` over all targets, those of `--target` if there are any.",
     ("map", "targets"): "The owners, in order. Default: all of `[targets.*]`. The order of a hash map matters.",
+    (
+        "map",
+        "by",
+    ): "For `hash`: hash a part of the key only, so that keys that belong together live together. `tag`: what stands in the first pair of braces (`line/{7}/1`). `prefix SEP`: what stands before the first SEP (`prefix /`). A key without that part is hashed as a whole.",
     ("map", "bounds"): "For `range`: one bound less than there are targets, rising. `targets[i]` owns "
     "`[bounds[i-1], bounds[i])`.",
-    ("targets.*", "address"): "`grpc://host:port` or `tcp://host:port`. The section's name is the target's.",
+    (
+        "targets.*",
+        "address",
+    ): "`grpc://host:port` or `tcp://host:port`. The section's name is the target's. In short: `NAME = \"ADDRESS\"` below `[targets]`.",
     ("security", "ca"): "Trust servers with a certificate from this CA file (`system`: the system's roots).",
     ("security", "cert"): "Show this certificate (mutual TLS).",
     ("security", "key"): "The certificate's private key.",
     ("security", "token_file"): "Show the token in this file.",
     ("security", "insecure"): "Allow plain text beyond loopback.",
+    ("security", "user"): "The user of an etcd or NATS cluster that keeps the log.",
+    ("security", "password_file"): "The user's password is in this file.",
+    ("security", "nkey_file"): "Sign in to a NATS cluster with this `.creds` file or nkey seed.",
     ("spark", "master"): "Spark's master.",
     ("spark", "groups"): "How many resident players share the targets; 0: as many as are worth it.",
 }
@@ -68,13 +91,24 @@ DEFAULTS = {
     ("map", "kind"): "hash",
     ("map", "targets"): "all",
     ("map", "bounds"): "",
+    ("map", "by"): "",
     ("targets.*", "address"): "",
     ("security", "ca"): "",
     ("security", "cert"): "",
     ("security", "key"): "",
     ("security", "token_file"): "",
     ("security", "insecure"): "false",
+    ("security", "user"): "",
+    ("security", "password_file"): "",
+    ("security", "nkey_file"): "",
 }
+SECURITY = (
+    "This applies to every connection that the command makes: to the log server or the cluster that keeps the log, to the targets and to a player's HTTP port. An option overrides its "
+    "environment variable (`LOGPLAYER_TLS_CA`, `LOGPLAYER_TLS_CERT`, `LOGPLAYER_TLS_KEY`, `LOGPLAYER_TOKEN_FILE`, `LOGPLAYER_INSECURE`, `LOGPLAYER_USER`, `LOGPLAYER_PASSWORD_FILE`, `LOGPLAYER_NKEY_FILE`), and that overrides the file. Only the "
+    "command line reads the variables: in Python, give `open_log` a `Security`.\n\n"
+    "The token is read when the command starts. The other files are read again when they change, for the next connection. On Spark the token and the content of the files travel to the "
+    "tasks with the configuration: executors need neither the files nor the variables. Tasks keep the certificates that they got when their job started, so restart the application before these expire."
+)
 TYPES = {str: "text", int: "number", bool: "true or false", list: "list of texts"}
 
 PLAYER_FIELDS = {
@@ -82,11 +116,22 @@ PLAYER_FIELDS = {
     "player": "Host and process.",
     "epoch": "The index of its takeover record: which player is the newest.",
     "current": "The main stream has dispatched every entry up to here.",
-    "log_last": "The newest index of the log that it has seen.",
-    "consistent_cut": "The smallest index over all targets: everything up to it is on all of them.",
+    "log_id": "The log that it plays; empty while it waits for it.",
+    "log_first": "The oldest index of the log, asked for every few seconds.",
+    "chain": "The log's chain value at `current`, in hexadecimal: which history of the log was read.",
+    "log_bytes": "What the log takes on its disk, as it says; 0 if it does not know.",
+    "trim_point": "Nobody in this group needs entries up to here any more.",
+    "delay_p50_ms": "From commit in the log to the ack of a LIVE target, over the last two seconds: the median; 0 if nothing was acked.",
+    "delay_p90_ms": "The same, the 90th percentile.",
+    "delay_p99_ms": "The same, the 99th percentile.",
+    "producers": "Producers that appended within the last minute, as far as they were seen at the end of a fetch.",
+    "log_last": "The newest index of the log; asked for every second unless the main stream moves.",
+    "consistent_cut": "The smallest index over all targets: all of them have everything up to it.",
     "entries_per_second": "How fast the main stream moves, over the last few seconds.",
-    "unroutable": "What is for nobody: payloads that are no transactions, unknown targets, keys without an owner. Should be 0.",
-    "state": "`playing`; `stopping` while it drains; `stopped`.",
+    "unroutable": "Entries that reach no target, in part or as a whole: not a transaction, unknown target, no owner. Should be 0.",
+    "state": "`waiting` for its log; `playing`; `stuck` while the log cannot be read; `stopping` while it drains; `stopped`.",
+    "log_error": "Why it waits or is stuck: the entry that is damaged, or what the log says; empty otherwise.",
+    "stuck_seconds": "For how long it has waited or been stuck.",
     "targets": "One object per target, below.",
 }
 TARGET_FIELDS = {
@@ -97,8 +142,9 @@ TARGET_FIELDS = {
     "in_flight": "Entries that are sent and not acked.",
     "entries_per_second": "How fast its index moves.",
     "attempts": "Sessions lost since the last progress.",
-    "digest": "The target's own, by its last word: what `logplayer audit` compares.",
-    "error": "Why it is suspended or blocked.",
+    "digest": "The target's digest, as it last reported it; `logplayer audit` compares it.",
+    "error": "Why it is suspended or blocked, or why its catch-up cannot read the log.",
+    "blocked": "What blocks it, or null: `kind`, `detail`, and for `POISON` the `index` of the entry.",
 }
 
 
@@ -108,24 +154,31 @@ TARGET_FIELDS = {
 def cli_page() -> str:
     lines = ["# Command line", "", NOTE, "```text", _help(cli, "logplayer"), "```", ""]
     lines += [
-        "A mistake is one line on stderr and exit code 2, never a traceback. `--json` gives a script one JSON object (or one "
-        "per line); everything that is not the answer goes to stderr then. With `NO_COLOR` set nothing is drawn in place.",
+        "A mistake gives one line on stderr and exit code 2, never a traceback. If something is unreachable or busy (a server, a port, a store that another process has open), that is one line and exit code 1: retrying may help. `--json` prints one JSON object (or one "
+        "per line) for scripts; everything else goes to stderr then. With `NO_COLOR` set, nothing is redrawn in place.",
         "",
         "| Variable | Stands for |",
         "|---|---|",
         "| `LOGPLAYER_LOG` | `--log` |",
-        "| `LOGPLAYER_STATUS` | `--status` of `play`, `--player` of `status` and `target retry` |",
+        "| `LOGPLAYER_HTTP` | `--http` of `play`, `--player` of `status`, `dashboard`, `target quarantine`, `target unquarantine` and `target retry` |",
+        *(
+            f"| `{variable}` | `{option}` of every command that connects to a server (not of `log serve` and `target serve`) |"
+            for variable, option in security_variables()
+        ),
+        *(f"| `{variable}` | `{option}` of `log serve` |" for variable, option in cluster_variables()),
+        f"| `{KAFKA_SETTINGS}` | a file with further settings of the Kafka client ([Kafka](../log.md#kafka-a-kafka-topic)) |",
+        f"| `{ETCD_SERVER}` | the program that `cluster up --engine etcd` starts; default: `etcd` on the `PATH` |",
         "",
         "## Completion",
         "",
-        "For bash; zsh and fish work the same with their own names in place of `bash`:",
+        "For bash (for zsh and fish, replace `bash` by their name):",
         "",
         "```console",
         "$ _LOGPLAYER_COMPLETE=bash_source logplayer > ~/.logplayer-complete.bash",
         "$ source ~/.logplayer-complete.bash",
         "```",
         "",
-        "The first line is done once, the second belongs into `~/.bashrc`.",
+        "Run the first line once, and put the second into `~/.bashrc`.",
         "",
     ]
     context = click.Context(cli, info_name="logplayer")
@@ -148,8 +201,29 @@ def _section(command: click.Command, path: str, depth: int) -> Iterator[str]:
 def _help(command: click.Command, path: str) -> str:
     settings = {"help_option_names": ["-h", "--help"], "terminal_width": 100, "max_content_width": 100}
     text = command.get_help(click.Context(command, info_name=path, **settings))
-    # What depends on the machine is told by its name.
+    # What depends on the machine is replaced by its name.
     return re.sub(re.escape(str(Path.home())), "~", text)
+
+
+def cluster_variables() -> Iterator[tuple[str, str]]:
+    """Those of ``log serve`` for the cluster that keeps its log."""
+
+    @log_security_options
+    def command() -> None: ...
+
+    for option in click.command()(command).params:
+        yield str(option.envvar), option.opts[0]
+
+
+def security_variables() -> list[tuple[str, str]]:
+    """(variable, option) of what a client shows."""
+
+    @security_options(server=False)
+    def nothing() -> None:
+        """The options are looked at, not the command."""
+
+    options = reversed(nothing.__click_params__)  # type: ignore[attr-defined]
+    return [(option.envvar, option.opts[0]) for option in options]
 
 
 # --- The configuration ---
@@ -160,9 +234,9 @@ def config_page() -> str:
         "# logplayer.toml",
         "",
         NOTE,
-        "One file says where the log and the targets are and how a player works. The commands take `--config FILE`, or find "
-        "`logplayer.toml` in the current directory. Options on the command line win. An unknown key, a wrong type and two "
-        "values that do not fit each other are refused with a line that says what to change.",
+        "One file says where the log and the targets are and how a player works. Commands take `--config FILE`, or read "
+        "`logplayer.toml` in the current directory. Options on the command line override it. An unknown key, a wrong type and "
+        "contradicting values are refused with a line that says what to change.",
         "",
         "```toml",
         "# logplayer.toml",
@@ -173,11 +247,9 @@ def config_page() -> str:
         'engine = "in-process"',
         "trims = true",
         "",
-        "[targets.a]",
-        'address = "grpc://127.0.0.1:7201"',
-        "",
-        "[targets.b]",
-        'address = "tcp://127.0.0.1:7202"',
+        "[targets]",
+        'a = "grpc://127.0.0.1:7201"',
+        'b = "tcp://127.0.0.1:7202"',
         "",
         "[map]",
         'kind = "range"',
@@ -197,6 +269,8 @@ def config_page() -> str:
             default, text = _limit(key) if section == "limits" else (_default(section, key), KEYS[section, key])
             lines.append(f"| `{key}` | {TYPES[kind]} | {default} | {text} |")
         lines.append("")
+        if section == "security":
+            lines += [SECURITY, ""]
     unused = [key for key in KEYS if key[1] not in config.SCHEMA.get(key[0], {})]
     if unused:
         raise SystemExit(f"docs: these keys are described and not in config.SCHEMA: {unused}")
@@ -207,7 +281,7 @@ def _default(section: str, key: str) -> str:
     if (section, key) in DEFAULTS:
         value: Any = DEFAULTS[section, key]
     else:
-        value = getattr(config.Config(), key)
+        value = getattr(config.Config().spark if section == "spark" else config.Config(), key)
     value = str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{value}`" if value else ""
 
@@ -235,14 +309,23 @@ def errors_page() -> str:
         "",
         "Every message says what happened, where, and what to do next. In Python, `except LogPlayerError` catches all of them.",
         "",
-        "`InvariantViolation` (`src/logplayer/core/invariant.py`) is not in the tree: it says that the player's own state is "
-        "wrong. It is no `Exception`, ends the process, and carries the facts; please report it. Nothing is lost by it: what "
-        "matters is at the targets and in the log.",
+        "`InvariantViolation` (`src/logplayer/core/invariants.py`) is not in the tree: it means that the player's own state is "
+        "wrong. It is a `BaseException`, ends the process, and carries the facts; please report it. Nothing is lost: the "
+        "durable state is at the targets and in the log.",
         "",
-        "The log's own errors and what to do about each: [the log](../log.md#what-every-log-promises). Exit codes: "
+        "The log's errors and what to do about each: [the log](../log.md#what-every-log-guarantees). Exit codes: "
         "[the command line](cli.md).",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _metrics(title: str, specs: tuple[metrics.MetricSpec, ...]) -> Iterator[str]:
+    yield from (f"### {title}", "", "| Metric | Kind | Labels | |", "|---|---|---|---|")
+    for spec in specs:
+        name = f"{spec.name}_total" if spec.kind is metrics.MetricKind.COUNTER else spec.name
+        labels = ", ".join(f"`{label}`" for label in spec.labels)
+        yield f"| `{name}` | {spec.kind.value} | {labels} | {spec.help} |"
+    yield ""
 
 
 def metrics_page() -> str:
@@ -250,8 +333,8 @@ def metrics_page() -> str:
         "# Status and metrics",
         "",
         NOTE,
-        'A player tells where it stands: `logplayer status --json`, or one line of JSON `{"do": "status"}` to its status '
-        "port, answered by one line. There is no other metrics endpoint: a scraper turns these fields into gauges.",
+        "A player reports its status: run `logplayer status --json`, or `GET /status` at its `--http` address. The answer "
+        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, or `spark` for all resident players).",
         "",
         "## The player",
         "",
@@ -261,9 +344,19 @@ def metrics_page() -> str:
         "",
         *_fields(TargetStatus, TARGET_FIELDS),
         "",
-        "On Spark the answer is that of all resident players together, with `groups` (which worker plays which group, and how long ago it was heard) and `notes` (the driver's last decisions) beside it.",
+        "On Spark the answer covers all resident players, and has two more fields: `groups` (which worker plays which group, and the age of its last heartbeat) and `notes` (the driver's last decisions).",
         "",
-        "What to watch and when to act: [operations](../operations.md).",
+        "## Metrics",
+        "",
+        "`GET /metrics` answers in Prometheus' text format. Beside these there are the process's own, `process_*` and `python_*`.",
+        "A histogram has `_bucket`, `_sum` and `_count`.",
+        "",
+        *_metrics("A log server", metrics.LOG),
+        *_metrics("A player", metrics.PLAYER),
+        *_metrics("A player, for each of its targets", metrics.TARGETS),
+        *_metrics("A Spark application, beside what its players' status says", metrics.SPARK),
+        *_metrics("A target server", metrics.STORE),
+        "What to watch and when to act: [operations](../operations.md), and [see it](../observe.md).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -321,7 +414,7 @@ def diagram() -> str:
 
 
 def transitions() -> str:
-    """The same as a table, for whoever reads the text."""
+    """The same as a table, for readers of the text."""
     rows = ["| From | To | When |", "|---|---|---|"]
     for (a, b), why in WHY.items():
         rows.append(f"| `{a.value}` | `{b.value}` | {why} |")
@@ -352,6 +445,7 @@ def _between_marks(page: str, name: str, made: str) -> str:
 
 
 PAGES = {
+    "reference/api.md": runpy.run_path(str(Path(__file__).with_name("api_page.py")))["api_page"],
     "reference/cli.md": cli_page,
     "reference/config.md": config_page,
     "reference/errors.md": errors_page,

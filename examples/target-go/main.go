@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,11 +26,18 @@ type server struct {
 	pb.UnimplementedTargetServer
 	name  string
 	store *Store
+
+	mutex   sync.Mutex
+	streams map[Session]int // Streams that are open now.
 }
 
 // Play is one session. Messages are handled one after the other; gRPC's flow control bounds what waits.
 func (s *server) Play(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer]) error {
 	session, err := s.open(stream)
+	if err == nil {
+		s.count(session, 1)
+		defer s.count(session, -1)
+	}
 	for err == nil {
 		var message *pb.ToTarget
 		if message, err = stream.Recv(); err != nil {
@@ -61,11 +69,17 @@ func (s *server) Play(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer])
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	if status.Code(err) == codes.FailedPrecondition { // Agree. A client may lose a status, but not a message.
+		failed := &pb.Failed{Code: pb.Failed_VERSION, Detail: status.Convert(err).Message()}
+		if stream.Send(&pb.ToPlayer{Message: &pb.ToPlayer_Failed{Failed: failed}}) == nil {
+			leaveTheEndToThePlayer(stream)
+		}
+	}
 	return err
 }
 
-// leaveTheEndToThePlayer waits until it hangs up, or for a moment: a client whose write fails because the stream has
-// ended may throw the last message away unread.
+// leaveTheEndToThePlayer waits until the player ends the stream, or for two seconds: a client whose write fails because
+// the stream has ended may discard the last message unread.
 func leaveTheEndToThePlayer(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer]) {
 	select {
 	case <-stream.Context().Done():
@@ -82,6 +96,10 @@ func (s *server) open(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer])
 	if opening == nil {
 		return session, refuse(Position{}, pb.Reason_BAD_BATCH, "the first message of a stream is Open")
 	}
+	version, err := Agree(opening.Versions, "player")
+	if err != nil {
+		return session, err
+	}
 	if opening.Target != s.name {
 		return session, refuse(Position{}, pb.Reason_WRONG_TARGET, "here is %q, not %q", s.name, opening.Target)
 	}
@@ -90,20 +108,28 @@ func (s *server) open(stream grpc.BidiStreamingServer[pb.ToTarget, pb.ToPlayer])
 	if err != nil {
 		return session, err
 	}
-	opened := &pb.Opened{Index: at.Index, Digest: at.Digest.Bytes()}
+	opened := &pb.Opened{Index: at.Index, Digest: at.Digest.Bytes(), Chain: at.Chain, Version: version}
 	return session, stream.Send(&pb.ToPlayer{Message: &pb.ToPlayer_Opened{Opened: opened}})
 }
 
 func (s *server) Position(_ context.Context, request *pb.PositionRequest) (*pb.PositionReply, error) {
+	version, err := Agree(request.Versions, "reader")
+	if err != nil {
+		return nil, err
+	}
 	at, _ := s.store.Durable()
-	return s.reply(request.Target, at)
+	return s.reply(request.Target, at, version)
 }
 
 func (s *server) WaitFor(ctx context.Context, request *pb.WaitForRequest) (*pb.PositionReply, error) {
+	version, err := Agree(request.Versions, "reader")
+	if err != nil {
+		return nil, err
+	}
 	for {
 		at, moved := s.store.Durable()
 		if at.Index >= request.Index {
-			return s.reply(request.Target, at)
+			return s.reply(request.Target, at, version)
 		}
 		select {
 		case <-moved:
@@ -113,14 +139,31 @@ func (s *server) WaitFor(ctx context.Context, request *pb.WaitForRequest) (*pb.P
 	}
 }
 
-func (s *server) reply(target string, at Position) (*pb.PositionReply, error) {
+func (s *server) reply(target string, at Position, version uint32) (*pb.PositionReply, error) {
 	if target != "" && target != s.name {
 		return nil, status.Errorf(codes.NotFound, "no target %q is here", target)
 	}
 	return &pb.PositionReply{
 		Target: s.name, LogId: at.LogID, Index: at.Index, Digest: at.Digest.Bytes(),
-		Epoch: at.Session.Epoch, Term: at.Session.Term,
+		Epoch: at.Session.Epoch, Term: at.Session.Term, Connected: s.feeds(at.Session),
+		Chain: at.Chain, Version: version,
 	}, nil
+}
+
+func (s *server) count(session Session, change int) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.streams[session] += change
+	if s.streams[session] == 0 {
+		delete(s.streams, session)
+	}
+}
+
+// feeds reports whether the stream of a session is open. A second player sees by it that another one is running.
+func (s *server) feeds(session Session) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.streams[session] > 0
 }
 
 func main() {
@@ -145,7 +188,7 @@ func main() {
 	}
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(messageBytesMax), grpc.MaxSendMsgSize(messageBytesMax)}
 	service := grpc.NewServer(options...)
-	pb.RegisterTargetServer(service, &server{name: *name, store: store})
+	pb.RegisterTargetServer(service, &server{name: *name, store: store, streams: map[Session]int{}})
 	at, _ := store.Durable()
 	fmt.Printf("target %s listens at grpc://%s, index %d\n", *name, listener.Addr(), at.Index)
 	log.Fatal(service.Serve(listener))

@@ -65,13 +65,7 @@ func (s *Store) Apply(session Session, batch *pb.Batch) (Position, error) {
 	if !errors.As(err, &poison) {
 		return after, err
 	}
-	before := &pb.Batch{Prev: batch.Prev, To: poison.Index - 1}
-	for _, delivery := range batch.Deliveries {
-		if delivery.Index < poison.Index {
-			before.Deliveries = append(before.Deliveries, delivery)
-		}
-	}
-	if before.To > before.Prev {
+	if before := Before(batch, poison.Index); before != nil {
 		if after, err = s.apply(session, before); err != nil {
 			return after, err
 		}
@@ -93,7 +87,7 @@ func (s *Store) apply(session Session, batch *pb.Batch) (Position, error) {
 			}
 			at.Digest = at.Digest.Add(delivery.Index, delivery.Payload)
 		}
-		at.Index = batch.To
+		at.Index, at.Chain = batch.To, batch.ToChain
 		return at, nil
 	})
 }

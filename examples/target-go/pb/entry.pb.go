@@ -141,8 +141,10 @@ func (x *Mutation) GetTarget() string {
 // The payload of a DATA entry. What one target gets of it (Delivery.payload) is again an encoded Transaction
 // with only that target's mutations: the same bytes, cut at field boundaries and joined, never encoded again.
 type Transaction struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Mutations     []*Mutation            `protobuf:"bytes,1,rep,name=mutations,proto3" json:"mutations,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Mutations []*Mutation            `protobuf:"bytes,1,rep,name=mutations,proto3" json:"mutations,omitempty"`
+	// For readers, not for routing: every target gets all of them with its mutations.
+	Headers       []*Header `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +186,66 @@ func (x *Transaction) GetMutations() []*Mutation {
 	return nil
 }
 
+func (x *Transaction) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+// What a producer says about a transaction: a trace context, a content type, a position in the source, ...
+type Header struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Header) Reset() {
+	*x = Header{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Header) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Header) ProtoMessage() {}
+
+func (x *Header) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Header.ProtoReflect.Descriptor instead.
+func (*Header) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Header) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Header) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // The payload of a CONTROL entry: a decision that every player must see at the same position of the log.
 type Control struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -195,6 +257,8 @@ type Control struct {
 	//	*Control_MapChanged
 	//	*Control_Quarantined
 	//	*Control_Checkpoint
+	//	*Control_QuarantineRevoked
+	//	*Control_Repaired
 	Record isControl_Record `protobuf_oneof:"record"`
 	// Tells two writers of the same sequence apart.
 	Nonce string `protobuf:"bytes,14,opt,name=nonce,proto3" json:"nonce,omitempty"`
@@ -206,7 +270,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +282,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +295,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{2}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Control) GetRecord() isControl_Record {
@@ -295,6 +359,24 @@ func (x *Control) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *Control) GetQuarantineRevoked() *QuarantineRevoked {
+	if x != nil {
+		if x, ok := x.Record.(*Control_QuarantineRevoked); ok {
+			return x.QuarantineRevoked
+		}
+	}
+	return nil
+}
+
+func (x *Control) GetRepaired() *Repaired {
+	if x != nil {
+		if x, ok := x.Record.(*Control_Repaired); ok {
+			return x.Repaired
+		}
+	}
+	return nil
+}
+
 func (x *Control) GetNonce() string {
 	if x != nil {
 		return x.Nonce
@@ -337,6 +419,14 @@ type Control_Checkpoint struct {
 	Checkpoint *Checkpoint `protobuf:"bytes,6,opt,name=checkpoint,proto3,oneof"`
 }
 
+type Control_QuarantineRevoked struct {
+	QuarantineRevoked *QuarantineRevoked `protobuf:"bytes,7,opt,name=quarantine_revoked,json=quarantineRevoked,proto3,oneof"`
+}
+
+type Control_Repaired struct {
+	Repaired *Repaired `protobuf:"bytes,8,opt,name=repaired,proto3,oneof"`
+}
+
 func (*Control_Takeover) isControl_Record() {}
 
 func (*Control_TargetAdded) isControl_Record() {}
@@ -349,6 +439,10 @@ func (*Control_Quarantined) isControl_Record() {}
 
 func (*Control_Checkpoint) isControl_Record() {}
 
+func (*Control_QuarantineRevoked) isControl_Record() {}
+
+func (*Control_Repaired) isControl_Record() {}
+
 // Decides nothing: it only repeats the state, so that older control entries can be trimmed.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -358,7 +452,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +464,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,21 +477,68 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{3}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{4}
+}
+
+// The operator's decision that `Control.state` of this entry replaces all decisions before, which cannot be read any more.
+type Repaired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Repaired) Reset() {
+	*x = Repaired{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Repaired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Repaired) ProtoMessage() {}
+
+func (x *Repaired) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
+func (*Repaired) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Repaired) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // A player takes over; the index of this entry is its epoch.
 type Takeover struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Player        string                 `protobuf:"bytes,2,opt,name=player,proto3" json:"player,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Group  string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Player string                 `protobuf:"bytes,2,opt,name=player,proto3" json:"player,omitempty"`
+	// The application that the player belongs to, by the index of the application's own record; 0: none.
+	Application   uint64 `protobuf:"varint,3,opt,name=application,proto3" json:"application,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Takeover) Reset() {
 	*x = Takeover{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +550,7 @@ func (x *Takeover) String() string {
 func (*Takeover) ProtoMessage() {}
 
 func (x *Takeover) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +563,7 @@ func (x *Takeover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Takeover.ProtoReflect.Descriptor instead.
 func (*Takeover) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{4}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Takeover) GetGroup() string {
@@ -439,6 +580,13 @@ func (x *Takeover) GetPlayer() string {
 	return ""
 }
 
+func (x *Takeover) GetApplication() uint64 {
+	if x != nil {
+		return x.Application
+	}
+	return 0
+}
+
 // From this entry on, the target is a member. It holds the trim point at `at` until it reports its own index;
 // without `at`, at the index of this entry.
 type TargetAdded struct {
@@ -452,7 +600,7 @@ type TargetAdded struct {
 
 func (x *TargetAdded) Reset() {
 	*x = TargetAdded{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +612,7 @@ func (x *TargetAdded) String() string {
 func (*TargetAdded) ProtoMessage() {}
 
 func (x *TargetAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +625,7 @@ func (x *TargetAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetAdded.ProtoReflect.Descriptor instead.
 func (*TargetAdded) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{5}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TargetAdded) GetTarget() string {
@@ -510,7 +658,7 @@ type TargetRemoved struct {
 
 func (x *TargetRemoved) Reset() {
 	*x = TargetRemoved{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +670,7 @@ func (x *TargetRemoved) String() string {
 func (*TargetRemoved) ProtoMessage() {}
 
 func (x *TargetRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +683,7 @@ func (x *TargetRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetRemoved.ProtoReflect.Descriptor instead.
 func (*TargetRemoved) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{6}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TargetRemoved) GetTarget() string {
@@ -545,7 +693,7 @@ func (x *TargetRemoved) GetTarget() string {
 	return ""
 }
 
-// Entries behind this one are routed by the new map.
+// Entries after this one are routed by the new map.
 type MapChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Map           *ShardMap              `protobuf:"bytes,1,opt,name=map,proto3" json:"map,omitempty"`
@@ -555,7 +703,7 @@ type MapChanged struct {
 
 func (x *MapChanged) Reset() {
 	*x = MapChanged{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +715,7 @@ func (x *MapChanged) String() string {
 func (*MapChanged) ProtoMessage() {}
 
 func (x *MapChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +728,7 @@ func (x *MapChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChanged.ProtoReflect.Descriptor instead.
 func (*MapChanged) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{7}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MapChanged) GetMap() *ShardMap {
@@ -597,6 +745,7 @@ type ShardMap struct {
 	//	*ShardMap_Hash
 	//	*ShardMap_Range
 	//	*ShardMap_Explicit
+	//	*ShardMap_PartHash
 	Kind          isShardMap_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -604,7 +753,7 @@ type ShardMap struct {
 
 func (x *ShardMap) Reset() {
 	*x = ShardMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +765,7 @@ func (x *ShardMap) String() string {
 func (*ShardMap) ProtoMessage() {}
 
 func (x *ShardMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +778,7 @@ func (x *ShardMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMap.ProtoReflect.Descriptor instead.
 func (*ShardMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{8}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ShardMap) GetKind() isShardMap_Kind {
@@ -666,6 +815,15 @@ func (x *ShardMap) GetExplicit() *ExplicitMap {
 	return nil
 }
 
+func (x *ShardMap) GetPartHash() *PartHashMap {
+	if x != nil {
+		if x, ok := x.Kind.(*ShardMap_PartHash); ok {
+			return x.PartHash
+		}
+	}
+	return nil
+}
+
 type isShardMap_Kind interface {
 	isShardMap_Kind()
 }
@@ -682,11 +840,17 @@ type ShardMap_Explicit struct {
 	Explicit *ExplicitMap `protobuf:"bytes,3,opt,name=explicit,proto3,oneof"`
 }
 
+type ShardMap_PartHash struct {
+	PartHash *PartHashMap `protobuf:"bytes,4,opt,name=part_hash,json=partHash,proto3,oneof"`
+}
+
 func (*ShardMap_Hash) isShardMap_Kind() {}
 
 func (*ShardMap_Range) isShardMap_Kind() {}
 
 func (*ShardMap_Explicit) isShardMap_Kind() {}
+
+func (*ShardMap_PartHash) isShardMap_Kind() {}
 
 // Every mutation names its target itself.
 type ExplicitMap struct {
@@ -697,7 +861,7 @@ type ExplicitMap struct {
 
 func (x *ExplicitMap) Reset() {
 	*x = ExplicitMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +873,7 @@ func (x *ExplicitMap) String() string {
 func (*ExplicitMap) ProtoMessage() {}
 
 func (x *ExplicitMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +886,7 @@ func (x *ExplicitMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplicitMap.ProtoReflect.Descriptor instead.
 func (*ExplicitMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{9}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{11}
 }
 
 // target = targets[crc32(key) mod len(targets)]
@@ -735,7 +899,7 @@ type HashMap struct {
 
 func (x *HashMap) Reset() {
 	*x = HashMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +911,7 @@ func (x *HashMap) String() string {
 func (*HashMap) ProtoMessage() {}
 
 func (x *HashMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +924,7 @@ func (x *HashMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashMap.ProtoReflect.Descriptor instead.
 func (*HashMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{10}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HashMap) GetTargets() []string {
@@ -768,6 +932,60 @@ func (x *HashMap) GetTargets() []string {
 		return x.Targets
 	}
 	return nil
+}
+
+// target = targets[crc32(part of the key) mod len(targets)]; a kind of its own, so that a reader that does not know it
+// refuses it and does not hash whole keys.
+type PartHashMap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Targets       []string               `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // "tag": what stands in the first pair of braces; "prefix SEP": what stands before the first SEP
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartHashMap) Reset() {
+	*x = PartHashMap{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartHashMap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartHashMap) ProtoMessage() {}
+
+func (x *PartHashMap) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartHashMap.ProtoReflect.Descriptor instead.
+func (*PartHashMap) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PartHashMap) GetTargets() []string {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+func (x *PartHashMap) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // targets[i] owns the keys in [bounds[i-1], bounds[i]); there is one bound less than there are targets.
@@ -781,7 +999,7 @@ type RangeMap struct {
 
 func (x *RangeMap) Reset() {
 	*x = RangeMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +1011,7 @@ func (x *RangeMap) String() string {
 func (*RangeMap) ProtoMessage() {}
 
 func (x *RangeMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +1024,7 @@ func (x *RangeMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeMap.ProtoReflect.Descriptor instead.
 func (*RangeMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{11}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RangeMap) GetBounds() [][]byte {
@@ -835,7 +1053,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1065,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1078,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{12}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Quarantined) GetTarget() string {
@@ -884,6 +1102,67 @@ func (x *Quarantined) GetReason() string {
 	return ""
 }
 
+// The decision before is taken back: `target` gets the entry as any other, unless it has put it aside by then.
+type QuarantineRevoked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineRevoked) Reset() {
+	*x = QuarantineRevoked{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineRevoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineRevoked) ProtoMessage() {}
+
+func (x *QuarantineRevoked) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineRevoked.ProtoReflect.Descriptor instead.
+func (*QuarantineRevoked) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *QuarantineRevoked) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *QuarantineRevoked) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *QuarantineRevoked) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // All decisions up to an entry. A missing index stands for that entry's own, which its writer could not know.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -896,7 +1175,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1187,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1200,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Snapshot) GetMembers() []*Snapshot_Member {
@@ -956,7 +1235,7 @@ type Snapshot_Member struct {
 
 func (x *Snapshot_Member) Reset() {
 	*x = Snapshot_Member{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1247,7 @@ func (x *Snapshot_Member) String() string {
 func (*Snapshot_Member) ProtoMessage() {}
 
 func (x *Snapshot_Member) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1260,7 @@ func (x *Snapshot_Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot_Member.ProtoReflect.Descriptor instead.
 func (*Snapshot_Member) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13, 0}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *Snapshot_Member) GetTarget() string {
@@ -1015,7 +1294,7 @@ type Snapshot_MapVersion struct {
 
 func (x *Snapshot_MapVersion) Reset() {
 	*x = Snapshot_MapVersion{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1306,7 @@ func (x *Snapshot_MapVersion) String() string {
 func (*Snapshot_MapVersion) ProtoMessage() {}
 
 func (x *Snapshot_MapVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1319,7 @@ func (x *Snapshot_MapVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot_MapVersion.ProtoReflect.Descriptor instead.
 func (*Snapshot_MapVersion) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13, 1}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17, 1}
 }
 
 func (x *Snapshot_MapVersion) GetAfter() uint64 {
@@ -1066,9 +1345,13 @@ const file_logplayer_v1_entry_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12 \n" +
 	"\x02op\x18\x03 \x01(\x0e2\x10.logplayer.v1.OpR\x02op\x12\x16\n" +
-	"\x06target\x18\x04 \x01(\tR\x06target\"C\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\"s\n" +
 	"\vTransaction\x124\n" +
-	"\tmutations\x18\x01 \x03(\v2\x16.logplayer.v1.MutationR\tmutations\"\xcb\x03\n" +
+	"\tmutations\x18\x01 \x03(\v2\x16.logplayer.v1.MutationR\tmutations\x12.\n" +
+	"\aheaders\x18\x02 \x03(\v2\x14.logplayer.v1.HeaderR\aheaders\"2\n" +
+	"\x06Header\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\xd3\x04\n" +
 	"\aControl\x124\n" +
 	"\btakeover\x18\x01 \x01(\v2\x16.logplayer.v1.TakeoverH\x00R\btakeover\x12>\n" +
 	"\ftarget_added\x18\x02 \x01(\v2\x19.logplayer.v1.TargetAddedH\x00R\vtargetAdded\x12D\n" +
@@ -1078,15 +1361,20 @@ const file_logplayer_v1_entry_proto_rawDesc = "" +
 	"\vquarantined\x18\x05 \x01(\v2\x19.logplayer.v1.QuarantinedH\x00R\vquarantined\x12:\n" +
 	"\n" +
 	"checkpoint\x18\x06 \x01(\v2\x18.logplayer.v1.CheckpointH\x00R\n" +
-	"checkpoint\x12\x14\n" +
+	"checkpoint\x12P\n" +
+	"\x12quarantine_revoked\x18\a \x01(\v2\x1f.logplayer.v1.QuarantineRevokedH\x00R\x11quarantineRevoked\x124\n" +
+	"\brepaired\x18\b \x01(\v2\x16.logplayer.v1.RepairedH\x00R\brepaired\x12\x14\n" +
 	"\x05nonce\x18\x0e \x01(\tR\x05nonce\x12,\n" +
 	"\x05state\x18\x0f \x01(\v2\x16.logplayer.v1.SnapshotR\x05stateB\b\n" +
 	"\x06record\"\f\n" +
 	"\n" +
-	"Checkpoint\"8\n" +
+	"Checkpoint\"\"\n" +
+	"\bRepaired\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"Z\n" +
 	"\bTakeover\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
-	"\x06player\x18\x02 \x01(\tR\x06player\"[\n" +
+	"\x06player\x18\x02 \x01(\tR\x06player\x12 \n" +
+	"\vapplication\x18\x03 \x01(\x04R\vapplication\"[\n" +
 	"\vTargetAdded\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x13\n" +
 	"\x02at\x18\x02 \x01(\x04H\x00R\x02at\x88\x01\x01\x12\x18\n" +
@@ -1096,19 +1384,27 @@ const file_logplayer_v1_entry_proto_rawDesc = "" +
 	"\x06target\x18\x01 \x01(\tR\x06target\"6\n" +
 	"\n" +
 	"MapChanged\x12(\n" +
-	"\x03map\x18\x01 \x01(\v2\x16.logplayer.v1.ShardMapR\x03map\"\xa8\x01\n" +
+	"\x03map\x18\x01 \x01(\v2\x16.logplayer.v1.ShardMapR\x03map\"\xe2\x01\n" +
 	"\bShardMap\x12+\n" +
 	"\x04hash\x18\x01 \x01(\v2\x15.logplayer.v1.HashMapH\x00R\x04hash\x12.\n" +
 	"\x05range\x18\x02 \x01(\v2\x16.logplayer.v1.RangeMapH\x00R\x05range\x127\n" +
-	"\bexplicit\x18\x03 \x01(\v2\x19.logplayer.v1.ExplicitMapH\x00R\bexplicitB\x06\n" +
+	"\bexplicit\x18\x03 \x01(\v2\x19.logplayer.v1.ExplicitMapH\x00R\bexplicit\x128\n" +
+	"\tpart_hash\x18\x04 \x01(\v2\x19.logplayer.v1.PartHashMapH\x00R\bpartHashB\x06\n" +
 	"\x04kind\"\r\n" +
 	"\vExplicitMap\"#\n" +
 	"\aHashMap\x12\x18\n" +
-	"\atargets\x18\x01 \x03(\tR\atargets\"<\n" +
+	"\atargets\x18\x01 \x03(\tR\atargets\"7\n" +
+	"\vPartHashMap\x12\x18\n" +
+	"\atargets\x18\x01 \x03(\tR\atargets\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\"<\n" +
 	"\bRangeMap\x12\x16\n" +
 	"\x06bounds\x18\x01 \x03(\fR\x06bounds\x12\x18\n" +
 	"\atargets\x18\x02 \x03(\tR\atargets\"S\n" +
 	"\vQuarantined\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"Y\n" +
+	"\x11QuarantineRevoked\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xec\x02\n" +
@@ -1144,49 +1440,57 @@ func file_logplayer_v1_entry_proto_rawDescGZIP() []byte {
 }
 
 var file_logplayer_v1_entry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_logplayer_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_logplayer_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_logplayer_v1_entry_proto_goTypes = []any{
 	(Op)(0),                     // 0: logplayer.v1.Op
 	(*Mutation)(nil),            // 1: logplayer.v1.Mutation
 	(*Transaction)(nil),         // 2: logplayer.v1.Transaction
-	(*Control)(nil),             // 3: logplayer.v1.Control
-	(*Checkpoint)(nil),          // 4: logplayer.v1.Checkpoint
-	(*Takeover)(nil),            // 5: logplayer.v1.Takeover
-	(*TargetAdded)(nil),         // 6: logplayer.v1.TargetAdded
-	(*TargetRemoved)(nil),       // 7: logplayer.v1.TargetRemoved
-	(*MapChanged)(nil),          // 8: logplayer.v1.MapChanged
-	(*ShardMap)(nil),            // 9: logplayer.v1.ShardMap
-	(*ExplicitMap)(nil),         // 10: logplayer.v1.ExplicitMap
-	(*HashMap)(nil),             // 11: logplayer.v1.HashMap
-	(*RangeMap)(nil),            // 12: logplayer.v1.RangeMap
-	(*Quarantined)(nil),         // 13: logplayer.v1.Quarantined
-	(*Snapshot)(nil),            // 14: logplayer.v1.Snapshot
-	(*Snapshot_Member)(nil),     // 15: logplayer.v1.Snapshot.Member
-	(*Snapshot_MapVersion)(nil), // 16: logplayer.v1.Snapshot.MapVersion
+	(*Header)(nil),              // 3: logplayer.v1.Header
+	(*Control)(nil),             // 4: logplayer.v1.Control
+	(*Checkpoint)(nil),          // 5: logplayer.v1.Checkpoint
+	(*Repaired)(nil),            // 6: logplayer.v1.Repaired
+	(*Takeover)(nil),            // 7: logplayer.v1.Takeover
+	(*TargetAdded)(nil),         // 8: logplayer.v1.TargetAdded
+	(*TargetRemoved)(nil),       // 9: logplayer.v1.TargetRemoved
+	(*MapChanged)(nil),          // 10: logplayer.v1.MapChanged
+	(*ShardMap)(nil),            // 11: logplayer.v1.ShardMap
+	(*ExplicitMap)(nil),         // 12: logplayer.v1.ExplicitMap
+	(*HashMap)(nil),             // 13: logplayer.v1.HashMap
+	(*PartHashMap)(nil),         // 14: logplayer.v1.PartHashMap
+	(*RangeMap)(nil),            // 15: logplayer.v1.RangeMap
+	(*Quarantined)(nil),         // 16: logplayer.v1.Quarantined
+	(*QuarantineRevoked)(nil),   // 17: logplayer.v1.QuarantineRevoked
+	(*Snapshot)(nil),            // 18: logplayer.v1.Snapshot
+	(*Snapshot_Member)(nil),     // 19: logplayer.v1.Snapshot.Member
+	(*Snapshot_MapVersion)(nil), // 20: logplayer.v1.Snapshot.MapVersion
 }
 var file_logplayer_v1_entry_proto_depIdxs = []int32{
 	0,  // 0: logplayer.v1.Mutation.op:type_name -> logplayer.v1.Op
 	1,  // 1: logplayer.v1.Transaction.mutations:type_name -> logplayer.v1.Mutation
-	5,  // 2: logplayer.v1.Control.takeover:type_name -> logplayer.v1.Takeover
-	6,  // 3: logplayer.v1.Control.target_added:type_name -> logplayer.v1.TargetAdded
-	7,  // 4: logplayer.v1.Control.target_removed:type_name -> logplayer.v1.TargetRemoved
-	8,  // 5: logplayer.v1.Control.map_changed:type_name -> logplayer.v1.MapChanged
-	13, // 6: logplayer.v1.Control.quarantined:type_name -> logplayer.v1.Quarantined
-	4,  // 7: logplayer.v1.Control.checkpoint:type_name -> logplayer.v1.Checkpoint
-	14, // 8: logplayer.v1.Control.state:type_name -> logplayer.v1.Snapshot
-	9,  // 9: logplayer.v1.MapChanged.map:type_name -> logplayer.v1.ShardMap
-	11, // 10: logplayer.v1.ShardMap.hash:type_name -> logplayer.v1.HashMap
-	12, // 11: logplayer.v1.ShardMap.range:type_name -> logplayer.v1.RangeMap
-	10, // 12: logplayer.v1.ShardMap.explicit:type_name -> logplayer.v1.ExplicitMap
-	15, // 13: logplayer.v1.Snapshot.members:type_name -> logplayer.v1.Snapshot.Member
-	16, // 14: logplayer.v1.Snapshot.maps:type_name -> logplayer.v1.Snapshot.MapVersion
-	13, // 15: logplayer.v1.Snapshot.quarantined:type_name -> logplayer.v1.Quarantined
-	9,  // 16: logplayer.v1.Snapshot.MapVersion.map:type_name -> logplayer.v1.ShardMap
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 2: logplayer.v1.Transaction.headers:type_name -> logplayer.v1.Header
+	7,  // 3: logplayer.v1.Control.takeover:type_name -> logplayer.v1.Takeover
+	8,  // 4: logplayer.v1.Control.target_added:type_name -> logplayer.v1.TargetAdded
+	9,  // 5: logplayer.v1.Control.target_removed:type_name -> logplayer.v1.TargetRemoved
+	10, // 6: logplayer.v1.Control.map_changed:type_name -> logplayer.v1.MapChanged
+	16, // 7: logplayer.v1.Control.quarantined:type_name -> logplayer.v1.Quarantined
+	5,  // 8: logplayer.v1.Control.checkpoint:type_name -> logplayer.v1.Checkpoint
+	17, // 9: logplayer.v1.Control.quarantine_revoked:type_name -> logplayer.v1.QuarantineRevoked
+	6,  // 10: logplayer.v1.Control.repaired:type_name -> logplayer.v1.Repaired
+	18, // 11: logplayer.v1.Control.state:type_name -> logplayer.v1.Snapshot
+	11, // 12: logplayer.v1.MapChanged.map:type_name -> logplayer.v1.ShardMap
+	13, // 13: logplayer.v1.ShardMap.hash:type_name -> logplayer.v1.HashMap
+	15, // 14: logplayer.v1.ShardMap.range:type_name -> logplayer.v1.RangeMap
+	12, // 15: logplayer.v1.ShardMap.explicit:type_name -> logplayer.v1.ExplicitMap
+	14, // 16: logplayer.v1.ShardMap.part_hash:type_name -> logplayer.v1.PartHashMap
+	19, // 17: logplayer.v1.Snapshot.members:type_name -> logplayer.v1.Snapshot.Member
+	20, // 18: logplayer.v1.Snapshot.maps:type_name -> logplayer.v1.Snapshot.MapVersion
+	16, // 19: logplayer.v1.Snapshot.quarantined:type_name -> logplayer.v1.Quarantined
+	11, // 20: logplayer.v1.Snapshot.MapVersion.map:type_name -> logplayer.v1.ShardMap
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_logplayer_v1_entry_proto_init() }
@@ -1194,29 +1498,32 @@ func file_logplayer_v1_entry_proto_init() {
 	if File_logplayer_v1_entry_proto != nil {
 		return
 	}
-	file_logplayer_v1_entry_proto_msgTypes[2].OneofWrappers = []any{
+	file_logplayer_v1_entry_proto_msgTypes[3].OneofWrappers = []any{
 		(*Control_Takeover)(nil),
 		(*Control_TargetAdded)(nil),
 		(*Control_TargetRemoved)(nil),
 		(*Control_MapChanged)(nil),
 		(*Control_Quarantined)(nil),
 		(*Control_Checkpoint)(nil),
+		(*Control_QuarantineRevoked)(nil),
+		(*Control_Repaired)(nil),
 	}
-	file_logplayer_v1_entry_proto_msgTypes[5].OneofWrappers = []any{}
-	file_logplayer_v1_entry_proto_msgTypes[8].OneofWrappers = []any{
+	file_logplayer_v1_entry_proto_msgTypes[7].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[10].OneofWrappers = []any{
 		(*ShardMap_Hash)(nil),
 		(*ShardMap_Range)(nil),
 		(*ShardMap_Explicit)(nil),
+		(*ShardMap_PartHash)(nil),
 	}
-	file_logplayer_v1_entry_proto_msgTypes[14].OneofWrappers = []any{}
-	file_logplayer_v1_entry_proto_msgTypes[15].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[18].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logplayer_v1_entry_proto_rawDesc), len(file_logplayer_v1_entry_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

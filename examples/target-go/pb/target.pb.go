@@ -35,6 +35,7 @@ const (
 	Reason_WRONG_TARGET   Reason = 5 // another target listens at this address
 	Reason_WRONG_LOG      Reason = 6 // the target was filled from another log
 	Reason_POISON         Reason = 7 // the store refuses entry `index` for good
+	Reason_DIVERGED       Reason = 8 // prev_chain is not the stored chain value: the log has another history than this target
 )
 
 // Enum value maps for Reason.
@@ -48,6 +49,7 @@ var (
 		5: "WRONG_TARGET",
 		6: "WRONG_LOG",
 		7: "POISON",
+		8: "DIVERGED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNKNOWN": 0,
@@ -58,6 +60,7 @@ var (
 		"WRONG_TARGET":   5,
 		"WRONG_LOG":      6,
 		"POISON":         7,
+		"DIVERGED":       8,
 	}
 )
 
@@ -94,6 +97,8 @@ const (
 	Failed_INTERNAL        Failed_Code = 0 // the target or its store is in trouble: open a new session later
 	Failed_UNAUTHENTICATED Failed_Code = 1 // the token is missing or wrong
 	Failed_INVALID         Failed_Code = 2 // the message cannot be understood here
+	Failed_EXHAUSTED       Failed_Code = 3 // too much is asked for at once: ask for less, or later
+	Failed_VERSION         Failed_Code = 4 // no version of the protocol is common to both: one of them must be upgraded
 )
 
 // Enum value maps for Failed_Code.
@@ -102,11 +107,15 @@ var (
 		0: "INTERNAL",
 		1: "UNAUTHENTICATED",
 		2: "INVALID",
+		3: "EXHAUSTED",
+		4: "VERSION",
 	}
 	Failed_Code_value = map[string]int32{
 		"INTERNAL":        0,
 		"UNAUTHENTICATED": 1,
 		"INVALID":         2,
+		"EXHAUSTED":       3,
+		"VERSION":         4,
 	}
 )
 
@@ -134,7 +143,7 @@ func (x Failed_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Failed_Code.Descriptor instead.
 func (Failed_Code) EnumDescriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{7, 0}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type ToTarget struct {
@@ -284,16 +293,71 @@ func (*ToTarget_Position) isToTarget_Message() {}
 
 func (*ToTarget_WaitFor) isToTarget_Message() {}
 
+// The versions of this protocol that a peer speaks: all from `oldest` to `newest`. It is in whatever a peer sends first;
+// the other one answers in the newest version that both speak, or refuses with Failed.VERSION.
+type Versions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Oldest        uint32                 `protobuf:"varint,1,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Newest        uint32                 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Versions) Reset() {
+	*x = Versions{}
+	mi := &file_logplayer_v1_target_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Versions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Versions) ProtoMessage() {}
+
+func (x *Versions) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_target_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Versions.ProtoReflect.Descriptor instead.
+func (*Versions) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Versions) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *Versions) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
 type Auth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Versions      *Versions              `protobuf:"bytes,15,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Auth) Reset() {
 	*x = Auth{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[1]
+	mi := &file_logplayer_v1_target_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -305,7 +369,7 @@ func (x *Auth) String() string {
 func (*Auth) ProtoMessage() {}
 
 func (x *Auth) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[1]
+	mi := &file_logplayer_v1_target_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -318,7 +382,7 @@ func (x *Auth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Auth.ProtoReflect.Descriptor instead.
 func (*Auth) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{1}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Auth) GetToken() string {
@@ -328,6 +392,13 @@ func (x *Auth) GetToken() string {
 	return ""
 }
 
+func (x *Auth) GetVersions() *Versions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 // Accepting an Open fences every older session of the target and reads the stored index in the same step.
 type Open struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -335,13 +406,14 @@ type Open struct {
 	LogId         string                 `protobuf:"bytes,2,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	Versions      *Versions              `protobuf:"bytes,15,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[2]
+	mi := &file_logplayer_v1_target_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +425,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[2]
+	mi := &file_logplayer_v1_target_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +438,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{2}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Open) GetTarget() string {
@@ -397,19 +469,29 @@ func (x *Open) GetTerm() uint64 {
 	return 0
 }
 
+func (x *Open) GetVersions() *Versions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 // Covers the log range (prev, to] and holds the entries of that range which are for this target; may be empty.
+// An index does not name an entry if the log can be restored from a backup: index and chain value do.
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Prev          uint64                 `protobuf:"varint,1,opt,name=prev,proto3" json:"prev,omitempty"`
 	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
-	Deliveries    []*Delivery            `protobuf:"bytes,3,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	PrevChain     []byte                 `protobuf:"bytes,3,opt,name=prev_chain,json=prevChain,proto3" json:"prev_chain,omitempty"` // the log's chain value at `prev`, 8 bytes: it must be the stored one. Empty at index 0
+	ToChain       []byte                 `protobuf:"bytes,4,opt,name=to_chain,json=toChain,proto3" json:"to_chain,omitempty"`       // the one at `to`, to be stored with it
+	Deliveries    []*Delivery            `protobuf:"bytes,5,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[3]
+	mi := &file_logplayer_v1_target_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +503,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[3]
+	mi := &file_logplayer_v1_target_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +516,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{3}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Batch) GetPrev() uint64 {
@@ -451,6 +533,20 @@ func (x *Batch) GetTo() uint64 {
 	return 0
 }
 
+func (x *Batch) GetPrevChain() []byte {
+	if x != nil {
+		return x.PrevChain
+	}
+	return nil
+}
+
+func (x *Batch) GetToChain() []byte {
+	if x != nil {
+		return x.ToChain
+	}
+	return nil
+}
+
 func (x *Batch) GetDeliveries() []*Delivery {
 	if x != nil {
 		return x.Deliveries
@@ -463,13 +559,14 @@ type Delivery struct {
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`           // prev < index <= to, strictly rising within the batch
 	Payload       []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`        // an encoded Transaction with this target's mutations
 	Quarantine    bool                   `protobuf:"varint,3,opt,name=quarantine,proto3" json:"quarantine,omitempty"` // do not apply: keep it in the quarantine, and move on
+	Chain         []byte                 `protobuf:"bytes,4,opt,name=chain,proto3" json:"chain,omitempty"`            // the log's chain value at `index`, unless that is `to`: for a target that stops here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[4]
+	mi := &file_logplayer_v1_target_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +578,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[4]
+	mi := &file_logplayer_v1_target_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +591,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{4}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Delivery) GetIndex() uint64 {
@@ -518,6 +615,13 @@ func (x *Delivery) GetQuarantine() bool {
 	return false
 }
 
+func (x *Delivery) GetChain() []byte {
+	if x != nil {
+		return x.Chain
+	}
+	return nil
+}
+
 // "Answer with an Ack of your durable index."
 type Probe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -527,7 +631,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[5]
+	mi := &file_logplayer_v1_target_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +643,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[5]
+	mi := &file_logplayer_v1_target_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +656,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{5}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{6}
 }
 
 type ToPlayer struct {
@@ -571,7 +675,7 @@ type ToPlayer struct {
 
 func (x *ToPlayer) Reset() {
 	*x = ToPlayer{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[6]
+	mi := &file_logplayer_v1_target_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +687,7 @@ func (x *ToPlayer) String() string {
 func (*ToPlayer) ProtoMessage() {}
 
 func (x *ToPlayer) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[6]
+	mi := &file_logplayer_v1_target_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +700,7 @@ func (x *ToPlayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToPlayer.ProtoReflect.Descriptor instead.
 func (*ToPlayer) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{6}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ToPlayer) GetMessage() isToPlayer_Message {
@@ -697,7 +801,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[7]
+	mi := &file_logplayer_v1_target_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +813,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[7]
+	mi := &file_logplayer_v1_target_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +826,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{7}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Failed) GetCode() Failed_Code {
@@ -743,13 +847,15 @@ type Opened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Chain         []byte                 `protobuf:"bytes,3,opt,name=chain,proto3" json:"chain,omitempty"`       // the chain value that is stored with the index
+	Version       uint32                 `protobuf:"varint,15,opt,name=version,proto3" json:"version,omitempty"` // the one that this stream speaks from here on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[8]
+	mi := &file_logplayer_v1_target_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +867,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[8]
+	mi := &file_logplayer_v1_target_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +880,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{8}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Opened) GetIndex() uint64 {
@@ -791,6 +897,20 @@ func (x *Opened) GetDigest() []byte {
 	return nil
 }
 
+func (x *Opened) GetChain() []byte {
+	if x != nil {
+		return x.Chain
+	}
+	return nil
+}
+
+func (x *Opened) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // Everything up to `index` is applied and durable.
 type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -802,7 +922,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[9]
+	mi := &file_logplayer_v1_target_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +934,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[9]
+	mi := &file_logplayer_v1_target_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +947,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{9}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Ack) GetIndex() uint64 {
@@ -851,13 +971,14 @@ type Refused struct {
 	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
 	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // the target's index; for POISON the refused entry
 	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // the target's stored epoch
+	Chain         []byte                 `protobuf:"bytes,5,opt,name=chain,proto3" json:"chain,omitempty"`  // the target's stored chain value
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[10]
+	mi := &file_logplayer_v1_target_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +990,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[10]
+	mi := &file_logplayer_v1_target_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1003,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{10}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Refused) GetReason() Reason {
@@ -913,16 +1034,24 @@ func (x *Refused) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *Refused) GetChain() []byte {
+	if x != nil {
+		return x.Chain
+	}
+	return nil
+}
+
 type PositionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Versions      *Versions              `protobuf:"bytes,15,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PositionRequest) Reset() {
 	*x = PositionRequest{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[11]
+	mi := &file_logplayer_v1_target_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1063,7 @@ func (x *PositionRequest) String() string {
 func (*PositionRequest) ProtoMessage() {}
 
 func (x *PositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[11]
+	mi := &file_logplayer_v1_target_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1076,7 @@ func (x *PositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionRequest.ProtoReflect.Descriptor instead.
 func (*PositionRequest) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{11}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PositionRequest) GetTarget() string {
@@ -957,21 +1086,32 @@ func (x *PositionRequest) GetTarget() string {
 	return ""
 }
 
+func (x *PositionRequest) GetVersions() *Versions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 type PositionReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	LogId         string                 `protobuf:"bytes,2,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
-	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
-	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	LogId  string                 `protobuf:"bytes,2,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
+	Index  uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Digest []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	Epoch  uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Term   uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	// The stream of this session is open now: a player feeds the target. A target that cannot tell leaves it out.
+	Connected     bool   `protobuf:"varint,7,opt,name=connected,proto3" json:"connected,omitempty"`
+	Chain         []byte `protobuf:"bytes,8,opt,name=chain,proto3" json:"chain,omitempty"`       // the chain value that is stored with the index
+	Version       uint32 `protobuf:"varint,15,opt,name=version,proto3" json:"version,omitempty"` // the one that this answer speaks; stores that keep this message leave it out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PositionReply) Reset() {
 	*x = PositionReply{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[12]
+	mi := &file_logplayer_v1_target_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1123,7 @@ func (x *PositionReply) String() string {
 func (*PositionReply) ProtoMessage() {}
 
 func (x *PositionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[12]
+	mi := &file_logplayer_v1_target_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1136,7 @@ func (x *PositionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionReply.ProtoReflect.Descriptor instead.
 func (*PositionReply) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{12}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PositionReply) GetTarget() string {
@@ -1041,17 +1181,39 @@ func (x *PositionReply) GetTerm() uint64 {
 	return 0
 }
 
+func (x *PositionReply) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *PositionReply) GetChain() []byte {
+	if x != nil {
+		return x.Chain
+	}
+	return nil
+}
+
+func (x *PositionReply) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type WaitForRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Versions      *Versions              `protobuf:"bytes,15,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WaitForRequest) Reset() {
 	*x = WaitForRequest{}
-	mi := &file_logplayer_v1_target_proto_msgTypes[13]
+	mi := &file_logplayer_v1_target_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1225,7 @@ func (x *WaitForRequest) String() string {
 func (*WaitForRequest) ProtoMessage() {}
 
 func (x *WaitForRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_target_proto_msgTypes[13]
+	mi := &file_logplayer_v1_target_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1238,7 @@ func (x *WaitForRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitForRequest.ProtoReflect.Descriptor instead.
 func (*WaitForRequest) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{13}
+	return file_logplayer_v1_target_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitForRequest) GetTarget() string {
@@ -1093,6 +1255,13 @@ func (x *WaitForRequest) GetIndex() uint64 {
 	return 0
 }
 
+func (x *WaitForRequest) GetVersions() *Versions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 var File_logplayer_v1_target_proto protoreflect.FileDescriptor
 
 const file_logplayer_v1_target_proto_rawDesc = "" +
@@ -1105,26 +1274,35 @@ const file_logplayer_v1_target_proto_rawDesc = "" +
 	"\x04auth\x18\x04 \x01(\v2\x12.logplayer.v1.AuthH\x00R\x04auth\x12;\n" +
 	"\bposition\x18\x05 \x01(\v2\x1d.logplayer.v1.PositionRequestH\x00R\bposition\x129\n" +
 	"\bwait_for\x18\x06 \x01(\v2\x1c.logplayer.v1.WaitForRequestH\x00R\awaitForB\t\n" +
-	"\amessage\"\x1c\n" +
+	"\amessage\":\n" +
+	"\bVersions\x12\x16\n" +
+	"\x06oldest\x18\x01 \x01(\rR\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\"P\n" +
 	"\x04Auth\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token\"_\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x122\n" +
+	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions\"\x93\x01\n" +
 	"\x04Open\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x15\n" +
 	"\x06log_id\x18\x02 \x01(\tR\x05logId\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term\"c\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\x122\n" +
+	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions\"\x9d\x01\n" +
 	"\x05Batch\x12\x12\n" +
 	"\x04prev\x18\x01 \x01(\x04R\x04prev\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\x126\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x1d\n" +
 	"\n" +
-	"deliveries\x18\x03 \x03(\v2\x16.logplayer.v1.DeliveryR\n" +
-	"deliveries\"Z\n" +
+	"prev_chain\x18\x03 \x01(\fR\tprevChain\x12\x19\n" +
+	"\bto_chain\x18\x04 \x01(\fR\atoChain\x126\n" +
+	"\n" +
+	"deliveries\x18\x05 \x03(\v2\x16.logplayer.v1.DeliveryR\n" +
+	"deliveries\"p\n" +
 	"\bDelivery\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x1e\n" +
 	"\n" +
 	"quarantine\x18\x03 \x01(\bR\n" +
-	"quarantine\"\a\n" +
+	"quarantine\x12\x14\n" +
+	"\x05chain\x18\x04 \x01(\fR\x05chain\"\a\n" +
 	"\x05Probe\"\x8a\x02\n" +
 	"\bToPlayer\x12.\n" +
 	"\x06opened\x18\x01 \x01(\v2\x14.logplayer.v1.OpenedH\x00R\x06opened\x12%\n" +
@@ -1132,37 +1310,47 @@ const file_logplayer_v1_target_proto_rawDesc = "" +
 	"\arefused\x18\x03 \x01(\v2\x15.logplayer.v1.RefusedH\x00R\arefused\x129\n" +
 	"\bposition\x18\x04 \x01(\v2\x1b.logplayer.v1.PositionReplyH\x00R\bposition\x12.\n" +
 	"\x06failed\x18\x05 \x01(\v2\x14.logplayer.v1.FailedH\x00R\x06failedB\t\n" +
-	"\amessage\"\x87\x01\n" +
+	"\amessage\"\xa3\x01\n" +
 	"\x06Failed\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.logplayer.v1.Failed.CodeR\x04code\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"6\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"R\n" +
 	"\x04Code\x12\f\n" +
 	"\bINTERNAL\x10\x00\x12\x13\n" +
 	"\x0fUNAUTHENTICATED\x10\x01\x12\v\n" +
-	"\aINVALID\x10\x02\"6\n" +
+	"\aINVALID\x10\x02\x12\r\n" +
+	"\tEXHAUSTED\x10\x03\x12\v\n" +
+	"\aVERSION\x10\x04\"f\n" +
 	"\x06Opened\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"3\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05chain\x18\x03 \x01(\fR\x05chain\x12\x18\n" +
+	"\aversion\x18\x0f \x01(\rR\aversion\"3\n" +
 	"\x03Ack\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"{\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\"\x91\x01\n" +
 	"\aRefused\x12,\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x14.logplayer.v1.ReasonR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\")\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05chain\x18\x05 \x01(\fR\x05chain\"]\n" +
 	"\x0fPositionRequest\x12\x16\n" +
-	"\x06target\x18\x01 \x01(\tR\x06target\"\x96\x01\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x122\n" +
+	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions\"\xe4\x01\n" +
 	"\rPositionReply\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x15\n" +
 	"\x06log_id\x18\x02 \x01(\tR\x05logId\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04term\x18\x06 \x01(\x04R\x04term\">\n" +
+	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x1c\n" +
+	"\tconnected\x18\a \x01(\bR\tconnected\x12\x14\n" +
+	"\x05chain\x18\b \x01(\fR\x05chain\x12\x18\n" +
+	"\aversion\x18\x0f \x01(\rR\aversion\"r\n" +
 	"\x0eWaitForRequest\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index*\x88\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x122\n" +
+	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions*\x96\x01\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x0eREASON_UNKNOWN\x10\x00\x12\n" +
 	"\n" +
@@ -1173,7 +1361,8 @@ const file_logplayer_v1_target_proto_rawDesc = "" +
 	"\fWRONG_TARGET\x10\x05\x12\r\n" +
 	"\tWRONG_LOG\x10\x06\x12\n" +
 	"\n" +
-	"\x06POISON\x10\a2\xd2\x01\n" +
+	"\x06POISON\x10\a\x12\f\n" +
+	"\bDIVERGED\x10\b2\xd2\x01\n" +
 	"\x06Target\x12:\n" +
 	"\x04Play\x12\x16.logplayer.v1.ToTarget\x1a\x16.logplayer.v1.ToPlayer(\x010\x01\x12F\n" +
 	"\bPosition\x12\x1d.logplayer.v1.PositionRequest\x1a\x1b.logplayer.v1.PositionReply\x12D\n" +
@@ -1192,51 +1381,56 @@ func file_logplayer_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_logplayer_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_logplayer_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_logplayer_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_logplayer_v1_target_proto_goTypes = []any{
 	(Reason)(0),             // 0: logplayer.v1.Reason
 	(Failed_Code)(0),        // 1: logplayer.v1.Failed.Code
 	(*ToTarget)(nil),        // 2: logplayer.v1.ToTarget
-	(*Auth)(nil),            // 3: logplayer.v1.Auth
-	(*Open)(nil),            // 4: logplayer.v1.Open
-	(*Batch)(nil),           // 5: logplayer.v1.Batch
-	(*Delivery)(nil),        // 6: logplayer.v1.Delivery
-	(*Probe)(nil),           // 7: logplayer.v1.Probe
-	(*ToPlayer)(nil),        // 8: logplayer.v1.ToPlayer
-	(*Failed)(nil),          // 9: logplayer.v1.Failed
-	(*Opened)(nil),          // 10: logplayer.v1.Opened
-	(*Ack)(nil),             // 11: logplayer.v1.Ack
-	(*Refused)(nil),         // 12: logplayer.v1.Refused
-	(*PositionRequest)(nil), // 13: logplayer.v1.PositionRequest
-	(*PositionReply)(nil),   // 14: logplayer.v1.PositionReply
-	(*WaitForRequest)(nil),  // 15: logplayer.v1.WaitForRequest
+	(*Versions)(nil),        // 3: logplayer.v1.Versions
+	(*Auth)(nil),            // 4: logplayer.v1.Auth
+	(*Open)(nil),            // 5: logplayer.v1.Open
+	(*Batch)(nil),           // 6: logplayer.v1.Batch
+	(*Delivery)(nil),        // 7: logplayer.v1.Delivery
+	(*Probe)(nil),           // 8: logplayer.v1.Probe
+	(*ToPlayer)(nil),        // 9: logplayer.v1.ToPlayer
+	(*Failed)(nil),          // 10: logplayer.v1.Failed
+	(*Opened)(nil),          // 11: logplayer.v1.Opened
+	(*Ack)(nil),             // 12: logplayer.v1.Ack
+	(*Refused)(nil),         // 13: logplayer.v1.Refused
+	(*PositionRequest)(nil), // 14: logplayer.v1.PositionRequest
+	(*PositionReply)(nil),   // 15: logplayer.v1.PositionReply
+	(*WaitForRequest)(nil),  // 16: logplayer.v1.WaitForRequest
 }
 var file_logplayer_v1_target_proto_depIdxs = []int32{
-	4,  // 0: logplayer.v1.ToTarget.open:type_name -> logplayer.v1.Open
-	5,  // 1: logplayer.v1.ToTarget.batch:type_name -> logplayer.v1.Batch
-	7,  // 2: logplayer.v1.ToTarget.probe:type_name -> logplayer.v1.Probe
-	3,  // 3: logplayer.v1.ToTarget.auth:type_name -> logplayer.v1.Auth
-	13, // 4: logplayer.v1.ToTarget.position:type_name -> logplayer.v1.PositionRequest
-	15, // 5: logplayer.v1.ToTarget.wait_for:type_name -> logplayer.v1.WaitForRequest
-	6,  // 6: logplayer.v1.Batch.deliveries:type_name -> logplayer.v1.Delivery
-	10, // 7: logplayer.v1.ToPlayer.opened:type_name -> logplayer.v1.Opened
-	11, // 8: logplayer.v1.ToPlayer.ack:type_name -> logplayer.v1.Ack
-	12, // 9: logplayer.v1.ToPlayer.refused:type_name -> logplayer.v1.Refused
-	14, // 10: logplayer.v1.ToPlayer.position:type_name -> logplayer.v1.PositionReply
-	9,  // 11: logplayer.v1.ToPlayer.failed:type_name -> logplayer.v1.Failed
-	1,  // 12: logplayer.v1.Failed.code:type_name -> logplayer.v1.Failed.Code
-	0,  // 13: logplayer.v1.Refused.reason:type_name -> logplayer.v1.Reason
-	2,  // 14: logplayer.v1.Target.Play:input_type -> logplayer.v1.ToTarget
-	13, // 15: logplayer.v1.Target.Position:input_type -> logplayer.v1.PositionRequest
-	15, // 16: logplayer.v1.Target.WaitFor:input_type -> logplayer.v1.WaitForRequest
-	8,  // 17: logplayer.v1.Target.Play:output_type -> logplayer.v1.ToPlayer
-	14, // 18: logplayer.v1.Target.Position:output_type -> logplayer.v1.PositionReply
-	14, // 19: logplayer.v1.Target.WaitFor:output_type -> logplayer.v1.PositionReply
-	17, // [17:20] is the sub-list for method output_type
-	14, // [14:17] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	5,  // 0: logplayer.v1.ToTarget.open:type_name -> logplayer.v1.Open
+	6,  // 1: logplayer.v1.ToTarget.batch:type_name -> logplayer.v1.Batch
+	8,  // 2: logplayer.v1.ToTarget.probe:type_name -> logplayer.v1.Probe
+	4,  // 3: logplayer.v1.ToTarget.auth:type_name -> logplayer.v1.Auth
+	14, // 4: logplayer.v1.ToTarget.position:type_name -> logplayer.v1.PositionRequest
+	16, // 5: logplayer.v1.ToTarget.wait_for:type_name -> logplayer.v1.WaitForRequest
+	3,  // 6: logplayer.v1.Auth.versions:type_name -> logplayer.v1.Versions
+	3,  // 7: logplayer.v1.Open.versions:type_name -> logplayer.v1.Versions
+	7,  // 8: logplayer.v1.Batch.deliveries:type_name -> logplayer.v1.Delivery
+	11, // 9: logplayer.v1.ToPlayer.opened:type_name -> logplayer.v1.Opened
+	12, // 10: logplayer.v1.ToPlayer.ack:type_name -> logplayer.v1.Ack
+	13, // 11: logplayer.v1.ToPlayer.refused:type_name -> logplayer.v1.Refused
+	15, // 12: logplayer.v1.ToPlayer.position:type_name -> logplayer.v1.PositionReply
+	10, // 13: logplayer.v1.ToPlayer.failed:type_name -> logplayer.v1.Failed
+	1,  // 14: logplayer.v1.Failed.code:type_name -> logplayer.v1.Failed.Code
+	0,  // 15: logplayer.v1.Refused.reason:type_name -> logplayer.v1.Reason
+	3,  // 16: logplayer.v1.PositionRequest.versions:type_name -> logplayer.v1.Versions
+	3,  // 17: logplayer.v1.WaitForRequest.versions:type_name -> logplayer.v1.Versions
+	2,  // 18: logplayer.v1.Target.Play:input_type -> logplayer.v1.ToTarget
+	14, // 19: logplayer.v1.Target.Position:input_type -> logplayer.v1.PositionRequest
+	16, // 20: logplayer.v1.Target.WaitFor:input_type -> logplayer.v1.WaitForRequest
+	9,  // 21: logplayer.v1.Target.Play:output_type -> logplayer.v1.ToPlayer
+	15, // 22: logplayer.v1.Target.Position:output_type -> logplayer.v1.PositionReply
+	15, // 23: logplayer.v1.Target.WaitFor:output_type -> logplayer.v1.PositionReply
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_logplayer_v1_target_proto_init() }
@@ -1252,7 +1446,7 @@ func file_logplayer_v1_target_proto_init() {
 		(*ToTarget_Position)(nil),
 		(*ToTarget_WaitFor)(nil),
 	}
-	file_logplayer_v1_target_proto_msgTypes[6].OneofWrappers = []any{
+	file_logplayer_v1_target_proto_msgTypes[7].OneofWrappers = []any{
 		(*ToPlayer_Opened)(nil),
 		(*ToPlayer_Ack)(nil),
 		(*ToPlayer_Refused)(nil),
@@ -1265,7 +1459,7 @@ func file_logplayer_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logplayer_v1_target_proto_rawDesc), len(file_logplayer_v1_target_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,7 +33,7 @@ const (
 type TargetClient interface {
 	// One stream is one session. The first message is Open; the answer is Opened, or Refused and the end.
 	Play(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ToTarget, ToPlayer], error)
-	// Where the target stands, without opening a session (so it is never a basis for sending).
+	// The index that the target has, without opening a session (so it is never a basis for sending).
 	Position(ctx context.Context, in *PositionRequest, opts ...grpc.CallOption) (*PositionReply, error)
 	// Answers once the target's index has reached `index`, or when the deadline of the call ends.
 	WaitFor(ctx context.Context, in *WaitForRequest, opts ...grpc.CallOption) (*PositionReply, error)
@@ -86,7 +86,7 @@ func (c *targetClient) WaitFor(ctx context.Context, in *WaitForRequest, opts ...
 type TargetServer interface {
 	// One stream is one session. The first message is Open; the answer is Opened, or Refused and the end.
 	Play(grpc.BidiStreamingServer[ToTarget, ToPlayer]) error
-	// Where the target stands, without opening a session (so it is never a basis for sending).
+	// The index that the target has, without opening a session (so it is never a basis for sending).
 	Position(context.Context, *PositionRequest) (*PositionReply, error)
 	// Answers once the target's index has reached `index`, or when the deadline of the call ends.
 	WaitFor(context.Context, *WaitForRequest) (*PositionReply, error)
