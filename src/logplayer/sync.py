@@ -18,9 +18,11 @@ import contextlib
 import gc
 import os
 import threading
+import time
 import weakref
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any, TypeVar
 
 from logplayer.api import opened
@@ -36,6 +38,8 @@ from logplayer.wire.security import NONE, Security
 
 T = TypeVar("T")
 FLUSH_SECONDS = 5.0  # What a fork, or the program's end, waits for appends that are under way.
+GRPC_SECONDS = 2.0  # What they wait for gRPC's threads, which end within 20 ms; less risks a child that hangs.
+GRPC_THREADS = ("grpc", "event_engine", "lifeguard")  # How gRPC names them, as /proc shows it.
 
 
 class _Background:
@@ -100,7 +104,28 @@ def _retire() -> None:
     with _lock:
         retired, _background = _background, None
     retired.stop()
-    gc.collect()  # gRPC ends its threads when the last of its objects is gone.
+    gc.collect()  # gRPC begins to end its threads when the last of its objects is gone.
+    _wait_for_grpc_threads(GRPC_SECONDS)
+
+
+def _wait_for_grpc_threads(seconds: float) -> None:
+    """Return once gRPC's own threads are gone, or after ``seconds``.
+
+    They end some milliseconds after its last object. A fork in between copies a mutex that one of them holds, and the
+    child waits for it for ever. Threads of a gRPC that the program itself uses do not end; that fork is the program's.
+    """
+    deadline = time.monotonic() + seconds
+    while _grpc_threads() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _grpc_threads() -> list[str]:
+    """The names of gRPC's threads in this process; empty where the system does not show threads."""
+    names = []
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # It has just ended.
+            names.append(task.read_text().strip())
+    return [name for name in names if name.startswith(GRPC_THREADS)]
 
 
 def _after_fork() -> None:

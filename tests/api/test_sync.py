@@ -12,10 +12,18 @@ from pathlib import Path
 import pytest
 
 import logplayer as lp
+from logplayer import sync
 from logplayer.testing.conformance.log_harness import ServerProcess
 
 PROGRAM = """
-import os, sys
+import glob, os, sys
+
+def grpc_threads():
+    names = [open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")]
+    return [name for name in names if name.startswith(("grpc", "event_engine", "lifeguard"))]
+
+found_at_forks = []
+os.register_at_fork(before=lambda: found_at_forks.extend(grpc_threads()))  # Runs after the hook of logplayer.sync.
 import logplayer as lp
 
 log = lp.sync.open_log(sys.argv[1])
@@ -32,6 +40,7 @@ for worker in range(3):
     os.close(writing)
     names.add(os.read(reading, 1000))
     assert os.wait()[1] == 0
+assert not found_at_forks, f"a fork copies the mutex that one of them holds: {found_at_forks}"
 assert len(names) == 3, "each process has a producer of its own"
 before = producer.append(lp.put("parent", "2"), timeout=20)
 assert log.info().last == before.index
@@ -102,3 +111,12 @@ def test_a_program_ends_by_itself(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(lp.AddressError):
         lp.sync.open_log("nowhere")
+
+
+def test_a_fork_waits_for_the_threads_of_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [["grpc_global_tim"], ["event_engine"], []]
+    monkeypatch.setattr(sync, "_grpc_threads", lambda: answers.pop(0))
+    with lp.sync.open_log(f"file://{tmp_path}/log") as log:
+        log.info()
+        sync._retire()
+    assert not answers, "it returned while they were there"
