@@ -72,7 +72,7 @@ def up(directory: Path, as_json: bool, engine: str, port: int | None, name: str,
             signal.signal(number, lambda *_: stop.set())
     made = ENGINES[engine](directory, port or 0, attached=foreground)
     try:
-        _show(made.up(), as_json, made.address(name))
+        _show(made.up(lambda line: click.echo(line, err=True)), as_json, made.address(name))
         if foreground:
             sys.stdout.flush()
             stop.wait()

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -25,7 +26,8 @@ from logplayer.fsync import make_private_directory
 from logplayer.wire.listening import cannot_listen
 
 NODES = 3
-START_SECONDS = 30.0
+START_SECONDS = 180.0  # Elections are slow where the disk or the processors are busy.
+NOTICE_SECONDS = 10.0  # Then the user is told what is being waited for.
 KEPT = "cluster.json"
 _PR_SET_PDEATHSIG = 1
 
@@ -100,19 +102,23 @@ class LocalCluster:
         """What the server says."""
         return self.folder(node) / f"{self.engine}.log"
 
-    def up(self) -> list[NodeStatus]:
-        """Start what does not run, and wait until the cluster takes writes."""
+    def up(self, notice: Callable[[str], None] = lambda line: None) -> list[NodeStatus]:
+        """Start what does not run, and wait until the cluster takes writes; ``notice`` hears of a long wait."""
         server = self.find_server()
         self._keep()
         for node in range(NODES):
             if self.pid(node) is None:
                 self.start(node, server)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        began = noticed = time.monotonic()
+        while time.monotonic() < began + START_SECONDS:
             found = self.status()
             self.refuse(found)
-            if all(status.ready for status in found):
+            waiting = [status.name for status in found if not status.ready]
+            if not waiting:
                 return found
+            if time.monotonic() > noticed + NOTICE_SECONDS:
+                noticed = time.monotonic()
+                notice(f"waiting for {', '.join(waiting)} since {noticed - began:.0f} s; see {self.output(0)}")
             for node in range(NODES):
                 if self.pid(node) is None:
                     last = self.output(node).read_text().strip().splitlines()[-1:] or ["nothing"]

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,13 @@ class Cluster(LocalCluster):
             monitor=self.port + node + MONITOR_OFFSET,
             peer=self.port + node + PEER_OFFSET,
             store=self.folder(node) / "data",
-            cluster="logplayer",
+            cluster=self._name(),
             routes=", ".join(routes),
         )
+
+    def _name(self) -> str:
+        """A name of its own: servers of two clusters with one name join if one takes a port that the other had."""
+        return f"logplayer-{zlib.crc32(str(self.directory).encode()):08x}"
 
     def status_of(self, node: int) -> NodeStatus:
         port, pid = self.port + node, self.pid(node)
