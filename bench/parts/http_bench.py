@@ -1,10 +1,11 @@
 """What do HTTP and the counters cost? The same load in turns, with them and without.
 
-    python -m bench.parts.http_bench --other OTHER/src [--json] [--rounds 6] [--entries 30000] [--paced 300]
+    python -m bench.parts.http_bench [--other OTHER/src] [--unobserved] [--json] [--rounds 6]
 
 ``--other`` is the source of a version without them (a checkout of an earlier commit, compiled in the same way); without
 it, both sides are this version, and one of them is not looked at. The side with HTTP has ``--http`` at all processes,
-is scraped once a second at each of them, and a follower reads the player's events as an open page does.
+is scraped once a second at each of them, and a follower reads the player's events as an open page does. With
+``--unobserved`` nobody looks at either side: what another change costs, by a version without it as ``--other``.
 
 Full load: the log holds the entries already, each for four targets in one process; the time is that of a player that
 delivers all of them, and its CPU time. Light load: entries come one by one; the delay is from the append to the target
@@ -175,10 +176,12 @@ def _cpu(pid: int) -> float:
 
 async def main(options: argparse.Namespace) -> dict[str, Any]:
     """All rounds, and what they say."""
-    option = "--status" if options.other else "--http"  # What an earlier version calls it.
     rounds: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
     for number in range(options.rounds):
-        sides = [("without", options.other, False, option), ("with", "", True, "--http")]
+        sides = [
+            ("without", options.other, False, options.status_option),
+            ("with", "", not options.unobserved, "--http"),
+        ]
         for name, source, observed, word in sides if number % 2 else reversed(sides):
             rounds[name].append(await run_round(source, observed, word, options))
             print(number, name, {key: round(value, 2) for key, value in rounds[name][-1].items()}, file=sys.stderr)
@@ -193,6 +196,8 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--other", default="")
+    parser.add_argument("--unobserved", action="store_true")
+    parser.add_argument("--status-option", default="--http", help="What the other version calls --http.")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--entries", type=int, default=30_000)
     parser.add_argument("--paced", type=int, default=300)
