@@ -4,8 +4,10 @@
 
 ``--other`` is the source of a version without them (a checkout of an earlier commit, compiled in the same way); without
 it, both sides are this version, and one of them is not looked at. The side with HTTP has ``--http`` at all processes,
-is scraped once a second at each of them, and a follower reads the player's events as an open page does. With
-``--unobserved`` nobody looks at either side: what another change costs, by a version without it as ``--other``.
+is scraped once a second at each of them, and a follower reads the player's events as an open page does. Whoever scrapes
+and follows needs a processor too, which on a small machine is one that the player wants: so while the side without is
+measured, they do the same at idle processes. With ``--unobserved`` nobody looks at anything: what another change costs,
+by a version without it as ``--other``.
 
 Full load: the log holds the entries already, each for four targets in one process; the time is that of a player that
 delivers all of them, and its CPU time. Light load: entries come one by one; the delay is from the append to the target
@@ -117,29 +119,51 @@ async def watched(side: Side) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@contextlib.asynccontextmanager
+async def idle(folder: Path, wanted: bool) -> AsyncIterator[Side]:
+    """Processes that have nothing to do but to be looked at; none if they are not wanted."""
+    side = Side(folder, "", wanted)
+    try:
+        if wanted:
+            side.serve()
+            side.play("--http")
+            await _reach(side, 1)
+        yield side
+    finally:
+        side.stop()
+
+
 async def run_round(source: str, observed: bool, option: str, options: argparse.Namespace) -> dict[str, float]:
     """One round of one side: entries per second, CPU microseconds per entry, milliseconds at light load."""
-    with tempfile.TemporaryDirectory(prefix="logplayer-http-bench-") as folder:
-        side = Side(Path(folder), source, observed)
-        try:
-            side.serve()
-            log = await LogClient.open(side.log_at, open_seconds=60)
-            last = await _fill(log, options.entries)
-            async with watched(side):
-                player = side.play(option)
-                await _reach(side, 1)
-                began, used = time.perf_counter(), _cpu(player.pid)
-                await _reach(side, last)
-                seconds, cpu = time.perf_counter() - began, _cpu(player.pid) - used
-                delays = await _paced(side, log, options.paced)
-            await log.close()
-            return {
-                "entries_per_second": options.entries / seconds,
-                "cpu_us_per_entry": cpu / options.entries * 1e6,
-                "delay_ms_p50": statistics.median(delays) * 1000,
-            }
-        finally:
-            side.stop()
+    prefix = "logplayer-http-bench-"
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder, tempfile.TemporaryDirectory(prefix=prefix) as made:
+        async with idle(Path(made), not options.unobserved) as other:
+            return await _measured(Path(folder), other, source, observed, option, options)
+
+
+async def _measured(
+    folder: Path, other: Side, source: str, observed: bool, option: str, options: argparse.Namespace
+) -> dict[str, float]:
+    side = Side(folder, source, observed)
+    try:
+        side.serve()
+        log = await LogClient.open(side.log_at, open_seconds=60)
+        last = await _fill(log, options.entries)
+        async with watched(side if observed else other):
+            player = side.play(option)
+            await _reach(side, 1)
+            began, used = time.perf_counter(), _cpu(player.pid)
+            await _reach(side, last)
+            seconds, cpu = time.perf_counter() - began, _cpu(player.pid) - used
+            delays = await _paced(side, log, options.paced)
+        await log.close()
+        return {
+            "entries_per_second": options.entries / seconds,
+            "cpu_us_per_entry": cpu / options.entries * 1e6,
+            "delay_ms_p50": statistics.median(delays) * 1000,
+        }
+    finally:
+        side.stop()
 
 
 async def _fill(log: LogClient, entries: int) -> int:
