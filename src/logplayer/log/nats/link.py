@@ -82,7 +82,7 @@ class NatsLink:
         there = [host for host in self.hosts if await _reachable(host)]
         if not there:
             raise LogUnavailable(f"no server of {self.where} can be reached; is the cluster up?")
-        await self._require_admission(there[0])
+        await self._require_admission(there)
         try:
             connecting = self.nc.connect(
                 servers=[f"nats://{host}" for host in self.hosts],
@@ -109,17 +109,23 @@ class NatsLink:
             raise LogFormatError(f"{self.where} has format {version}; this program knows {FORMAT_VERSION}: {what}")
         self.log_id = metadata[ID_KEY]
 
-    async def _require_admission(self, host: str) -> None:
+    async def _require_admission(self, hosts: list[str]) -> None:
         """The connection that is made for good would try again and again, and not say that it was refused."""
-        try:
-            await (await self.connect_to(host)).close()
-        except (nats.errors.AuthorizationError, ssl.SSLError) as error:
-            raise not_admitted(self.where, error) from None
-        except nats.errors.Error as error:
-            if self._admission:  # It hides the reason when TLS or a signature is asked for.
+        refused: nats.errors.Error | None = None
+        for host in hosts:
+            try:
+                await (await self.connect_to(host)).close()
+                return
+            except (nats.errors.AuthorizationError, ssl.SSLError) as error:
                 raise not_admitted(self.where, error) from None
-        except TROUBLE:
-            pass  # It went away in this moment; the others are tried.
+            except nats.errors.Error as error:
+                # The bare class is a server's own "no". TLS and signatures that fail have others, which hide the reason.
+                if self._admission or type(error) is nats.errors.Error:
+                    refused = error
+            except TROUBLE:
+                pass  # It went away in this moment; the others are tried.
+        if refused is not None:
+            raise not_admitted(self.where, refused)
 
     async def connect_to(self, host: str) -> Client:
         """A connection to this one server, or an error within seconds: the library itself would try for minutes."""
