@@ -136,8 +136,8 @@ class Repaired:
     reason: str = ""
 
 
-# The decision that a control record holds, decoded. ``Record`` of ``logplayer.log.protocol`` is something else: any entry
-# of the log, as the log stores it. Modules that need both import one of them under another name.
+# The decision that a control record holds, decoded. ``Record`` of ``logplayer.log.protocol`` is something else: an
+# entry of any kind, as the log stores it. Modules that need both import one of them under another name.
 Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | QuarantineRevoked | Checkpoint | Repaired
 
 
