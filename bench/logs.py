@@ -150,7 +150,7 @@ class ServedHost(NatsHost):
     def __init__(self) -> None:
         super().__init__()
         self._servers = LogServers()
-        self.behind: dict[str, str] = {}  # The log behind each server.
+        self.behind: dict[str, str] = {}  # The log that each server serves.
 
     def fresh(self) -> str:
         log = super().fresh()

@@ -14,6 +14,7 @@
     │   ├── ControlJammed          the log's newest decision cannot be read: logplayer log repair
     │   ├── Trimmed                the index lies below the trim point: the entry is gone
     │   ├── CorruptEntry           a checksum does not match: the entry is named, never served
+    │   ├── LogDiverged            the log does not have what was read from it
     │   ├── DamagedLog             a log or its backup is not whole: it was not backed up, or not restored
     │   ├── LogFull                the disk has no room; nothing is lost, appends go on once there is
     │   ├── LogFormatError         the path holds another format, or a newer version
@@ -28,6 +29,8 @@
         ├── Poison                 the store refuses this entry for good
         ├── TargetUnavailable      the target cannot be reached now; try again (Unavailable, too)
         └── NotATarget             another server answers at the target's address (AddressError, too)
+
+Errors of one part only are defined beside it, such as ``BadRequest`` and ``Locked`` in ``logplayer.log.protocol``.
 
 A broken invariant is not in this tree: see ``logplayer.core.invariants.InvariantViolation``.
 """

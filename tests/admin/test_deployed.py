@@ -55,6 +55,34 @@ def test_the_alerts_name_only_what_exists() -> None:
         assert shown <= spec_labels, rule["alert"]
 
 
+def table() -> dict[str, tuple[str, str]]:
+    """Severity and condition of each rule, as docs/operations.md lists them."""
+    rows = re.findall(r"(?m)^\| `(LogPlayer\w+)` \| (\w+) \| (.*?) \|", (ROOT / "docs/operations.md").read_text())
+    return {name: (severity, condition) for name, severity, condition in rows}
+
+
+def stated(rule: dict[str, Any]) -> set[str]:
+    """What a rule's row must say: its waits in words, and what it compares with."""
+    waits = [*re.findall(r"\[(\d+)m\]", rule["expr"]), *re.findall(r"(\d+)m", rule.get("for", ""))]
+    limits = re.findall(r"> ([\d.]+)$", rule["expr"]) if "increase(" not in rule["expr"] else []
+    return {f"{count} minute" for count in waits} | set(limits)
+
+
+def test_the_table_for_operators_has_every_rule() -> None:
+    listed = table()
+    assert set(listed) == {rule["alert"] for rule in alerts()}
+    for rule in alerts():
+        severity, condition = listed[rule["alert"]]
+        assert severity == rule["labels"]["severity"], rule["alert"]
+        assert {said for said in stated(rule) if said not in condition} == set(), rule["alert"]
+
+
+def test_a_rule_that_changed_is_found() -> None:
+    [rule] = [rule for rule in alerts() if rule["alert"] == "LogPlayerTargetLags"]
+    assert stated(rule) == {"60", "5 minute"}
+    assert stated({"expr": "increase(logplayer_store_failures_total[7m]) > 0"}) == {"7 minute"}
+
+
 def test_the_dashboard_names_only_what_exists() -> None:
     assert len({panel["id"] for panel in panels()}) == len(panels())
     for panel in panels():

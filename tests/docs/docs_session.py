@@ -19,6 +19,7 @@ from pathlib import Path
 
 from logplayer.cli.cluster import ENGINES
 from logplayer.demo.world import free_ports
+from logplayer.log.etcd.local_cluster import free_etcd_port
 from logplayer.log.local_cluster import NODES, read_kept
 from logplayer.log.nats.local_cluster import free_cluster_port
 from tests import ROOT
@@ -27,7 +28,7 @@ from tests.docs.docs_document import Block, Command, blocks, commands
 INTERRUPT_SECONDS = 5
 SECONDS_MAX = 400
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=localhost:)(\d{4,5})\b")
-_NATS = range(4222, 4222 + NODES)
+_NATS, _ETCD = range(4222, 4222 + NODES), range(2379, 2379 + NODES)
 
 # Ends what the document left running in the background; jobs are this bash's own children.
 _PRELUDE = """\
@@ -55,16 +56,17 @@ class Places:
 
     def fill(self, text: str) -> None:
         """Choose a free port for every fixed one; 5432 is a PostgreSQL that the caller has started."""
-        wanted = sorted({one or other for one, other in _PORT.findall(text)} - {str(port) for port in _NATS})
+        wanted = sorted({one or other for one, other in _PORT.findall(text)} - {str(port) for port in (*_NATS, *_ETCD)})
         self.ports = {**dict(zip(wanted, map(str, free_ports(len(wanted))), strict=True)), **self.ports}
         if "cluster up" in text:
-            first = free_cluster_port(2)
-            self.ports |= {str(port): str(first + i) for i, port in enumerate(_NATS)}
+            for ports, first in ((_NATS, free_cluster_port(2)), (_ETCD, free_etcd_port(1))):
+                self.ports |= {str(port): str(first + i) for i, port in enumerate(ports)}
 
     def replace(self, text: str) -> str:
         text = _PORT.sub(lambda found: self.ports.get(found.group(), found.group()), text)
-        if "4222" in self.ports:
-            text = re.sub(r"cluster up(?!.*--port)", f"cluster up --port {self.ports['4222']}", text)
+        for up, port in (("cluster up --engine etcd", "2379"), ("cluster up(?! --engine)", "4222")):
+            if port in self.ports:
+                text = re.sub(rf"{up}(?!.*--port)", rf"\g<0> --port {self.ports[port]}", text)
         return re.sub(r"(?<![\w.])/tmp\b", str(self.folder), text)
 
 

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from logplayer.errors import UserError
+from logplayer.log.etcd.local_cluster import EtcdCluster
 from tests import ROOT
 from tests.docs.docs_document import Block, blocks, broken_links, broken_paths, commands, documents
 from tests.docs.docs_session import Result, run
@@ -49,7 +51,7 @@ def results(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Result]
             return running[path]
 
         for path in wanted:
-            if postgres or not needs_postgres(path):
+            if (postgres or not needs_postgres(path)) and not lacks_etcd(path):
                 start(path)
         yield lambda path: start(path).result()
     shutil.rmtree(folder, ignore_errors=True)
@@ -57,6 +59,17 @@ def results(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Result]
 
 def needs_postgres(path: Path) -> bool:
     return any(block.language == "console" and ":5432/" in block.text for block in blocks(path.read_text()))
+
+
+def lacks_etcd(path: Path) -> str:
+    """Why the document's etcd cannot be started, or nothing."""
+    if not any(block.language == "console" and "--engine etcd" in block.text for block in blocks(path.read_text())):
+        return ""
+    try:
+        EtcdCluster.find_server()
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _run_one(path: Path, folder: Path, postgres: str) -> Result:
@@ -68,6 +81,8 @@ def _run_one(path: Path, folder: Path, postgres: str) -> Result:
 def test_what_it_tells_to_type_works(path: Path, results: Callable[[Path], Result]) -> None:
     if needs_postgres(path) and not find_postgres():
         missing("PostgreSQL is not installed")
+    if why := lacks_etcd(path):
+        missing(why)
     result = results(path)
     assert not result.failed, f"{name_of(path)}, {result.failed}\n{result.output}"
 

@@ -4,6 +4,7 @@
 ``GET /status``                 the process as one JSON object, with ``version`` and ``kind``    to who may look
 ``GET /metrics``                for Prometheus                                                   to who may look
 ``GET /events``                 the status and its changes, as server-sent events                to who may look
+``GET /timeline?since=N``       what happened after item N of the time line                      to who may look
 ``GET /healthz``                200 while the process answers                                    to everybody
 ``GET /readyz``                 200 once it does its work, else 503                              to everybody
 ``POST /actions/NAME``          does something; the body is a JSON object                        to who may act

@@ -1,4 +1,4 @@
-"""What flows: entries, their mutations, the message that one target gets of one entry, and the rows that it writes."""
+"""What flows: entries, their mutations, the delivery that one target gets of one entry, and the rows that it writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mutation(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one target gets of one entry: its mutations, encoded once. Made once per delivery."""
+    """A delivery: what one target gets of one entry. Its mutations are encoded once."""
 
     index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     payload: bytes
@@ -136,6 +136,8 @@ class Repaired:
     reason: str = ""
 
 
+# The decision that a control record holds, decoded. ``Record`` of ``logplayer.log.protocol`` is something else: an
+# entry of any kind, as the log stores it. Modules that need both import one of them under another name.
 Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | QuarantineRevoked | Checkpoint | Repaired
 
 

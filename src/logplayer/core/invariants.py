@@ -1,4 +1,4 @@
-"""Named invariants. They stay on in production, and the same names are in ``spec/LogPlayer.tla`` and the docs.
+"""Named invariants. They stay on in production; those that ``spec/LogPlayer.tla`` also states have the same name there.
 
 ============================ =========================================================================
 name                         what it says
@@ -43,8 +43,8 @@ class InvariantViolation(BaseException):
     def __init__(self, name: str, facts: dict[str, object]) -> None:
         self.name = name
         self.facts = facts
-        told = ", ".join(f"{key}={value!r}" for key, value in facts.items())
-        super().__init__(f"invariant {name} is broken: {told}")
+        listed = ", ".join(f"{key}={value!r}" for key, value in facts.items())
+        super().__init__(f"invariant {name} is broken: {listed}")
 
 
 def broken(name: str, **facts: object) -> InvariantViolation:

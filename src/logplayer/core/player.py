@@ -586,7 +586,7 @@ class Player:
         if other is not None:
             self._diverged(queue, other)
         elif fact.chain is None:
-            # Trimmed meanwhile. If the target has moved on without us, the next Opened says so; else it is told then.
+            # Trimmed meanwhile. If the target has moved on without us, the next Opened says so; else it is judged then.
             self._lose(queue, f"the log begins at {fact.first} now, the target has {fact.index}")
         else:
             self._admit(queue, opened)

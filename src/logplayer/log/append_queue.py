@@ -43,7 +43,7 @@ class AppendCall:
         self.answer = answer
         self.began = began
         self.parts = encode_entries(entries)
-        self.bytes = sum(map(len, self.parts)) + 3 * len(entries)  # With the counts behind them.
+        self.bytes = sum(map(len, self.parts)) + 3 * len(entries)  # With the counts after them.
 
     def appended(self, indexes: list[int]) -> None:
         if not self.answer.done():

@@ -27,7 +27,7 @@ from logplayer.wire.listening import cannot_listen
 
 NODES = 3
 START_SECONDS = 180.0  # Elections are slow where the disk or the processors are busy.
-NOTICE_SECONDS = 10.0  # Then the user is told what is being waited for.
+NOTICE_SECONDS = 10.0  # Then a line says what is being waited for.
 KEPT = "cluster.json"
 _PR_SET_PDEATHSIG = 1
 

@@ -36,7 +36,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it; -1 for the position if none ends before ``end``.
+    """The number at ``at`` and the position after it; -1 for the position if none ends before ``end``.
 
     Nor is there one if it has more than 63 bits: no length and no index of ours has.
     """
@@ -147,7 +147,7 @@ def read_mutations(payload: bytes) -> list[Mutation] | None:
 
 
 def read_parts(payload: bytes, owner: Callable[[bytes], str]) -> tuple[dict[str, bytes], int] | None:
-    """What each target gets of an encoded ``Transaction``, and how many of its mutations are for nobody.
+    """What each target gets of an encoded ``Transaction``, and how many of its mutations have no owner.
 
     A mutation is for the target that it names, else for the one that ``owner`` gives for its key. The targets stand in
     the order in which the transaction first has something for them. Each of them gets all headers.
@@ -247,7 +247,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-# --- Batches: the head and the deliveries one behind the other, which is what protobuf makes of a repeated field. ---
+# --- Batches: the head and the deliveries one after the other, which is what protobuf makes of a repeated field. ---
 
 
 def encode_batch(

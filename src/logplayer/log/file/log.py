@@ -298,7 +298,7 @@ class _Nth:
         self._nth = nth
 
     def done(self) -> bool:
-        return False  # It is told once.
+        return False  # It gets its result once.
 
     def set_result(self, indexes: list[int], /) -> None:
         self._together.put(self._nth, indexes)
