@@ -119,7 +119,7 @@ class NatsLink:
             except (nats.errors.AuthorizationError, ssl.SSLError) as error:
                 raise not_admitted(self.where, error) from None
             except nats.errors.Error as error:
-                # The bare class is a server's own "no". TLS and signatures that fail have others, which hide the reason.
+                # The bare class is a server's own "no". TLS and signatures that fail have others, without the reason.
                 if self._admission or type(error) is nats.errors.Error:
                     refused = error
             except TROUBLE:
