@@ -96,7 +96,12 @@ MARKS = {
         *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
     ),
     "mutants": ("tests/mutants/test_mutants.py",),
-    "browser": ("tests/admin/test_page.py", "tests/admin/test_page_many.py", "tests/admin/test_page_demo.py"),
+    "browser": (
+        "tests/admin/test_page.py",
+        "tests/admin/test_page_many.py",
+        "tests/admin/test_page_demo.py",
+        "tests/admin/test_page_spark.py",
+    ),
     "slow": (
         *("tests/bench/", "tests/demo/", "tests/docs/test_documents.py", "tests/packaging/", "tests/process/"),
         *("tests/contract/", "tests/spec/", "tests/sim/test_sim_mutants.py", "tests/target/test_store_contract.py"),

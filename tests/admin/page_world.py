@@ -17,11 +17,12 @@ OPERATOR = "0perator"
 class PageWorld:
     """Inside the block everything runs."""
 
-    def __init__(self, folder: Path, shards: int) -> None:
+    def __init__(self, folder: Path, shards: int, *engine: str) -> None:
         self.folder = folder
         self._family = Family(folder)
         self.world = World(self._family, "in-process")
         self._shards = shards
+        self._engine = engine or ("--in-process",)
         self._sequence = 0
 
     def __enter__(self) -> PageWorld:
@@ -32,7 +33,7 @@ class PageWorld:
         [port] = free_ports(1)  # The same after a restart.
         self.http = f"127.0.0.1:{port}"
         secure = ("--operator-token-file", str(self.folder / "operator"), "--http", self.http, "--json")
-        self.player = self._family.add("player", "play", "--in-process", "--log", self.world.log, *targets, *secure)
+        self.player = self._family.add("player", "play", *self._engine, "--log", self.world.log, *targets, *secure)
         self.player.wait_for(r'"event": "playing"')
         return self
 
