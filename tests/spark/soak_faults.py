@@ -82,7 +82,9 @@ class Campaign:
             self._kill(self.rng.choice(alive))
 
     def _task(self) -> None:
-        self.spark.sparkContext.cancelJobGroup(self.resident.job)
+        jobs = list(self.resident.jobs.values())
+        if jobs:
+            self.spark.sparkContext.cancelJobGroup(self.rng.choice(jobs))
 
     def _restart(self) -> None:
         self.resident.stop()

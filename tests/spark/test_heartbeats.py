@@ -16,7 +16,7 @@ from logplayer.config import Config
 from logplayer.errors import LogPlayerError, Malformed
 from logplayer.player.ended import STOPPED
 from logplayer.player.status import PlayerStatus, TargetStatus
-from logplayer.spark.resident.driver import Resident
+from logplayer.spark.resident.driver import Resident, _now
 from logplayer.spark.resident.groups import GroupPlan, deal
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.lease import Coordinator
@@ -49,16 +49,17 @@ def driver() -> Resident:
     """The driver, without Spark."""
     made = Resident(NO_SPARK, Config("file:///x"))
     made._run = "j"
-    made.machine = Machine(Settings(1), deal(MEMBERS, 2), frozenset(MEMBERS))
-    made.machine.begin(0)
+    made.machine = Machine(Settings(), deal(MEMBERS, 2), frozenset(MEMBERS), application=1)
+    made.machine.begin(_now())
     return made
 
 
 def test_a_heartbeat_is_heard(driver: Resident) -> None:
-    assert driver._heard(a_beat("a", index=41)) == {"stop": False, "retry": []}
+    assert driver._heard(a_beat("a", index=41)) == {"stop": False, "retry": [], "application": 1}
     assert driver.overview.indexes() == {"a": 41}
-    [row] = driver.status()["targets"]
-    assert (row["target"], row["index"]) == ("a", 41)
+    a, b, _, _ = driver.status()["targets"]
+    assert (a["target"], a["index"], a["state"]) == ("a", 41, "x")
+    assert (b["target"], b["index"], b["state"]) == ("b", -1, "SILENT")
 
 
 def test_a_blocked_target_is_heard_of(driver: Resident) -> None:

@@ -13,7 +13,7 @@ from logplayer.observe.instruments import BOUNDS, AppendCounts, Delays, PlayerCo
 from logplayer.observe.metrics import METRICS, MetricKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-STATES = ("LIVE", "CATCHING_UP", "SUSPENDED", "BLOCKED")
+STATES = ("LIVE", "CATCHING_UP", "SUSPENDED", "BLOCKED", "SILENT")
 Labels = tuple[str, ...]
 
 
@@ -92,6 +92,7 @@ def add_player(into: Samples, status: Mapping[str, Any], counts: PlayerCounts | 
         _add_target(into, target)
     for group in status.get("groups", ()):
         into.add("logplayer_group_heard_seconds", group["seconds_since_heard"], group["group"], group["worker"])
+        into.add("logplayer_group_playing", float(group["state"] == "playing"), group["group"])
         into.add("logplayer_group_starts", group["starts"], group["group"])
     if counts is not None:
         _add_counts(into, counts)

@@ -54,6 +54,8 @@ class Stage:
     async def _not_ready(self) -> str:
         if self.shell is not None and self.shell.running:
             return ""
+        if self.waiting.standby:
+            return "it stands by: another player plays"
         return f"it waits for its log: {self.waiting.reason}" if self.waiting.reason else "it has not taken over"
 
     async def _metrics(self, into: Samples) -> None:
@@ -84,7 +86,7 @@ class Stage:
 
     def _playing(self) -> Shell:
         if self.shell is None:
-            raise Unavailable("the player waits for its log; ask again")
+            raise Unavailable("the player waits for its log, or stands by; ask again")
         if not self.shell.running:
             raise Unavailable("the player is starting or ending; ask again")
         return self.shell

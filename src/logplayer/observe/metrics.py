@@ -87,6 +87,7 @@ TARGETS = (
 )
 
 SPARK = (
+    MetricSpec("logplayer_group_playing", G, "1 while the group's player is heard to play.", ("group",)),
     MetricSpec("logplayer_group_heard_seconds", G, "The age of the group's last heartbeat.", ("group", "worker")),
     MetricSpec("logplayer_group_starts", C, "How often the group was seen on a new worker.", ("group",)),
 )

@@ -96,9 +96,17 @@ def with_retries(master: str) -> str:
     return f"local[{found.group(1) or '1'},{RETRIES}]" if found else master
 
 
-def slots(session: SparkSession) -> int:
-    """How many tasks run at once. ``local-cluster`` and clusters count what their executors brought."""
-    return int(session.sparkContext.defaultParallelism)
+def executors(session: SparkSession) -> dict[str, int]:
+    """How many tasks run at once on each executor that has registered and lives, by the name of its place.
+
+    Spark's ``defaultParallelism`` is not this: on a cluster without any executor it is 2. The name is in the form in
+    which Spark takes the wish of a task for an executor (see ``resident.placement``). A local master is one executor.
+    """
+    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
+    each = [found.apply(nth) for nth in range(found.size())]
+    return {
+        f"executor_{one.hostPort().rpartition(':')[0]}_{one.id()}": one.maxTasks() for one in each if one.maxTasks()
+    }
 
 
 def prepare_java(*, quiet: bool = False) -> Java:

@@ -21,7 +21,7 @@ export function bytes(n) {
   return `${n < 10 && unit ? Math.round(n * 10) / 10 : Math.round(n)} ${units[unit]}`;
 }
 
-export const STATES = { LIVE: "live", CATCHING_UP: "catching up", SUSPENDED: "away", BLOCKED: "blocked" };
+export const STATES = { LIVE: "live", CATCHING_UP: "catching up", SUSPENDED: "away", BLOCKED: "blocked", SILENT: "silent" };
 
 // How bad a target is: the class that colours it, and its place in the table.
 const GRADES = { "fine": "good", "catches up": "warn", "too early to say": "warn", "falls behind": "bad", "is tried again": "bad", "needs you": "bad" };
@@ -46,6 +46,7 @@ export function outlookText(t) {
 export function headline(status, targets, connected) {
   if (!connected) return ["bad", "This page has lost its connection; it tries again."];
   if (status.state === "waiting") return ["warn", "The player waits for its log."];
+  if (status.state === "standby") return ["good", "This player stands by: it takes over when the one that plays is gone."];
   if (status.state === "away") return ["bad", "The player does not answer. Nothing is delivered until one plays again; nothing is lost."];
   if (status.state === "stuck") return ["bad", "The log cannot be read, so nothing new is delivered."];
   const bad = targets.filter((t) => grade(t) === "bad");

@@ -1,4 +1,4 @@
-"""Resident players: one endless Spark task for each group of targets, with the asyncio player inside.
+"""Resident players: one endless Spark job for each group of targets, with the asyncio player inside its only task.
 
 The driver is a shell around :mod:`logplayer.spark.resident.machine`, which decides everything. Its inbox is the
 process's background event loop: heartbeats arrive there, and other threads (signals, the thread that waits for Spark)
@@ -6,7 +6,7 @@ put their events there, so the machine is stepped by one thread only. It holds n
 starts again takes over by a new epoch, and goes on where the targets are. Besides, the driver
 
 - serves a ``file://`` log to the tasks, because a file has one writer;
-- refuses more groups than there are slots, because the rest would wait for ever in silence.
+- refuses more groups than a local master has slots: it never gets more, and the rest would wait for ever.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from logplayer.admin.decisions import Decisions
 from logplayer.admin.exposition import Samples, add_player
 from logplayer.admin.http_server import HttpServer
 from logplayer.config import Config
+from logplayer.core.standby import Standby
 from logplayer.errors import ConfigError, LogPlayerError, LogUnavailable, Unavailable, UserError
 from logplayer.log import control_chain as chain
 from logplayer.log.open import LogPlace, open_log, parse
 from logplayer.log.protocol import Log
 from logplayer.log.server import LogServer
 from logplayer.player.ended import STOPPED, Ended
+from logplayer.player.standby import StandbyWatch
 from logplayer.player.start import OPEN_SECONDS, RETRY_SECONDS, Waiting, worth_waiting
 from logplayer.spark import event_loop
 from logplayer.spark.resident import events, machine
@@ -43,23 +45,25 @@ from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask, c
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.machine import Machine
 from logplayer.spark.resident.overview import Overview
+from logplayer.spark.resident.placement import run_one
 from logplayer.spark.resident.trimmer import Trimmer
-from logplayer.spark.session import slots
+from logplayer.spark.session import executors
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TICK_SECONDS = 0.1
+ROOM_SECONDS = 30.0  # How long a cluster's executors may take to register before the groups wait for slots.
 
 
 class Resident:
     """The driver of the resident players: ``start``, then ``wait`` or ``stop``."""
 
-    def __init__(self, spark: SparkSession, config: Config) -> None:
+    def __init__(self, spark: SparkSession, config: Config, standby: Standby | None = None) -> None:
         self.spark = spark
         self.config = replace(config, group=config.group or "spark", operator_token="")  # Tasks serve no HTTP.
-        self.overview = Overview()
+        self.overview = Overview(self.config.group)
         self.audit: AuditReport | None = None
         self.machine: Machine | None = None  # Stepped on the background loop only.
         self.log_address = config.log
@@ -73,13 +77,16 @@ class Resident:
         self._driver = ""
         self._trimmer: Trimmer
         self._stop_wanted = threading.Event()  # Before there is a machine to tell.
+        self._standby = standby or Standby()  # Given where it must outlive this application.
         self._over = threading.Event()
+        self._playing = threading.Event()
+        self._log_last = 0  # As the driver itself saw it: silent groups do not tell.
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- The life of an application ---
 
     def start(self) -> bool:
-        """Check that all groups fit, and start them. Raises UserError at once if they do not.
+        """Check that all groups fit, and submit them; ``playing`` is whether they play. Raises UserError if not.
 
         A log that is away is waited for; False if it is stopped meanwhile.
         """
@@ -89,7 +96,7 @@ class Resident:
             control, members = event_loop.run(self._read_members())
             plan = self._first_plan(members)
             self._trimmer = Trimmer(self._log, self.config.map, self.config.trims_unroutable)
-            application = event_loop.run(register(self._log, self.config))
+            application = 0 if self.config.standby else event_loop.run(register(self._log, self.config))
             conf = self.spark.sparkContext.getConf()
             host = conf.get("spark.driver.host") or "127.0.0.1"
             bind = conf.get("spark.driver.bindAddress") or host
@@ -99,14 +106,8 @@ class Resident:
         except BaseException:
             self._close()
             raise
-        settings = machine.Settings(
-            application,
-            self.config.spark.groups,
-            self.config.trims,
-            self.config.drain_ms_max,
-            self._fixed_slots(),
-        )
-        self.machine = Machine(settings, plan, members, control)
+        settings = machine.Settings(self.config.spark.groups, self.config.trims, self.config.drain_ms_max)
+        self.machine = Machine(settings, plan, members, application, control, executors(self.spark))
         event_loop.run(self._begin(self.machine))
         return True
 
@@ -129,15 +130,29 @@ class Resident:
             self._post(events.StopAsked())
 
     @property
+    def stop_requested(self) -> bool:
+        return self._stop_wanted.is_set()
+
+    @property
+    def playing(self) -> bool:
+        """Whether every group's player has taken over; what happened to it since then is in the status."""
+        return self._playing.is_set()
+
+    @property
+    def warm(self) -> bool:
+        """Whether every group's task has started: a standby is warm then."""
+        return self.machine is not None and self.machine.warm
+
+    @property
     def plan(self) -> GroupPlan:
         assert self.machine is not None
         return self.machine.plan
 
     @property
-    def job(self) -> str:
-        """The newest job's group in Spark, which its tasks name in their heartbeats."""
+    def jobs(self) -> dict[int, str]:
+        """Of each group the job in Spark, by its job group, which its task names in heartbeats."""
         assert self.machine is not None
-        return self._job_name(self.machine.job)
+        return {group: self._job_name(job) for group, job in self.machine.jobs().items()}
 
     @property
     def targets(self) -> int:
@@ -147,7 +162,7 @@ class Resident:
     def status(self) -> dict[str, Any]:
         """All groups as one player, in the shape that ``logplayer status`` shows."""
         assert self.machine is not None
-        return self.overview.status(self.plan.groups, "stopping" if self.machine.stopping else "playing")
+        return self.overview.status(self.machine, _now(), self._log_last)
 
     def face(self) -> Face:
         """What the application shows over HTTP; on the background loop."""
@@ -157,7 +172,9 @@ class Resident:
             return {**(self.status() if self.machine is not None else self.waiting.status()), "audit": audit}
 
         async def not_ready() -> str:
-            return "" if self.machine is not None else f"it waits for its log: {self.waiting.reason}"
+            if self.machine is None:
+                return f"it waits for its log: {self.waiting.reason}"
+            return "" if self.playing else "not every group plays yet: see the notes of its status"
 
         async def retry(question: Facts) -> Facts:
             if self.machine is None:
@@ -188,6 +205,8 @@ class Resident:
         if self._stop_wanted.is_set():
             self._step(events.StopAsked())
         self._spawn(self._tick())
+        if not made.application:
+            self._spawn(self._activate())
 
     def _post(self, event: events.Event) -> None:
         """From any thread."""
@@ -202,8 +221,8 @@ class Resident:
         answer: Mapping[str, Any] = {}
         for effect in effects:
             match effect:
-                case events.Answer(stop, retry):
-                    answer = {"stop": stop, "retry": list(retry)}
+                case events.Answer(stop, retry, application):
+                    answer = {"stop": stop, "retry": list(retry), "application": application}
                 case events.SubmitJob():
                     threading.Thread(target=self._submit, args=(effect,), name="logplayer-job", daemon=True).start()
                 case events.CancelJob(job):
@@ -212,6 +231,8 @@ class Resident:
                     self._spawn(self._look())
                 case events.TrimForMembers(indexes):
                     self._spawn(self._trim(indexes))
+                case events.SayPlaying():
+                    self._playing.set()
                 case events.Note(text):
                     self.overview.note(text)
                 case events.End():
@@ -223,11 +244,14 @@ class Resident:
         if question.get("do") != "beat":
             raise UserError(f"unknown question {question.get('do')!r}")
         made = self.machine
-        if made is None or question.get("job") != self.job:
-            return {"stop": True}  # It speaks of another plan, and cannot be read by ours.
+        jobs = {self._job_name(job): job for job in made.jobs().values()} if made is not None else {}
+        job = jobs.get(str(question.get("job")))
+        if made is None or job is None:
+            return {"stop": True}  # It may speak of another plan, and cannot be read by ours.
         beat = read_beat(question, made.plan, made.members)
-        self.overview.heard(beat)
-        return self._step(events.Heard(made.job, beat))
+        if made.jobs().get(beat.group) == job:
+            self.overview.heard(beat)
+        return self._step(events.Heard(job, beat))
 
     # --- What the machine asks for ---
 
@@ -236,15 +260,22 @@ class Resident:
             self._step(events.TimePassed(_now()))
             await asyncio.sleep(TICK_SECONDS)
 
+    async def _activate(self) -> None:
+        """Of a standby: wait until nobody plays, then register, and play."""
+        watch = StandbyWatch(self._log, self.config, self._standby)
+        while await watch.until_gone(lambda: self._stop_wanted.is_set() or self._over.is_set()):
+            with contextlib.suppress(LogPlayerError, OSError):  # The log is away; the watch sees it return.
+                self._step(events.Activated(await register(self._log, self.config)))
+                return
+
     def _submit(self, request: events.SubmitJob) -> None:
         """On a thread of its own, for as long as the job lasts."""
         name = self._job_name(request.job)
         try:
             context = self.spark.sparkContext
-            context.setJobGroup(name, "logplayer play", interruptOnCancel=True)
-            tasks = [self._task(number, request.plan, name) for number in range(request.plan.groups)]
-            ends = tuple(context.parallelize(tasks, len(tasks)).map(play_group).collect())
-            ended = events.JobEnded(request.job, ends)
+            context.setJobGroup(name, f"logplayer play, group {request.group}", interruptOnCancel=True)
+            task = self._task(request.group, request.plan, name)
+            ended = events.JobEnded(request.job, run_one(context, play_group, task, request.executor))
         except Exception as error:  # noqa: BLE001 - whatever Spark says, the job is over.
             ended = events.JobEnded(request.job, error=_first_line(error))
         self._post(ended)
@@ -255,9 +286,11 @@ class Resident:
             made = self.machine
             assert made is not None
             control, members = made.control, made.members
-            if (await self._log.info()).control != control:
+            info = await self._log.info()
+            self._log_last = info.last
+            if info.control != control:
                 control, members = await self._read_members()
-            found = events.Looked(control, members, await asyncio.to_thread(slots, self.spark))
+            found = events.Looked(control, members, await asyncio.to_thread(executors, self.spark))
         self._step(found)
 
     async def _trim(self, indexes: Mapping[str, int]) -> None:
@@ -279,7 +312,7 @@ class Resident:
                 self._log = event_loop.run(open_log(self.config.log, self.config.security, open_seconds=OPEN_SECONDS))
                 break
             except LogUnavailable as error:
-                if not worth_waiting(error):
+                if not worth_waiting(error, locked=self.config.standby):
                     raise
                 self.waiting.note(error)
                 if self._stop_wanted.wait(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]):
@@ -311,9 +344,9 @@ class Resident:
         if not members:
             raise UserError("no target is given: say --target NAME=ADDRESS, or add members to the log")
         wanted = self.config.spark.groups
-        room = self._room(wanted)
+        room = self._room(count_groups(len(members), len(members), wanted))
         groups = count_groups(len(members), room, wanted)
-        if groups > room:
+        if groups > room and self._fixed_slots():
             raise UserError(
                 f"{groups} groups need {groups} slots at once, and Spark has {room}: lower groups, or give the "
                 f"master more cores (for example local[{groups}]); the rest would never be played"
@@ -322,10 +355,12 @@ class Resident:
 
     def _room(self, wanted: int) -> int:
         """The slots; a cluster's executors may take a while to register."""
-        deadline = time.monotonic() + machine.ROOM_MS / 1000
-        while slots(self.spark) < wanted and not self._fixed_slots() and time.monotonic() < deadline:
-            time.sleep(machine.LOOK_MS / 1000)
-        return slots(self.spark)
+        deadline = time.monotonic() + ROOM_SECONDS
+        while (found := sum(executors(self.spark).values())) < wanted:
+            if self._fixed_slots() or time.monotonic() > deadline or self._stop_wanted.is_set():
+                break
+            time.sleep(TICK_SECONDS)
+        return found
 
     def _fixed_slots(self) -> bool:
         return str(self.spark.sparkContext.master).startswith("local[")
@@ -343,7 +378,8 @@ class Resident:
             driver=self._driver,
             token=self._token,
             job=job,
-            application=self.machine.settings.application,
+            application=self.machine.application,
+            standby=self.config.standby,
         )
 
 

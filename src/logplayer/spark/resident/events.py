@@ -22,20 +22,20 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """Spark is done with the job: each group has ended in its way, or with ``error`` the job failed."""
+    """Spark is done with the job: its group's player has ended, or with ``error`` the job failed."""
 
     job: int
-    ends: tuple[Ended, ...] = ()
+    ended: Ended | None = None
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The newest control record is ``control`` and these are the members by it; Spark has ``slots``."""
+    """The newest control record is ``control`` and these are the members by it; Spark has these executors."""
 
     control: int
     members: frozenset[str]
-    slots: int
+    executors: Mapping[str, int]  # The slots of each. A name means nothing but "the same executor".
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,13 @@ class RetryAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Activated:
+    """The application stood by and has registered in the log now: it is to play, as number ``application``."""
+
+    application: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """Somebody wants the application to end."""
 
@@ -67,7 +74,7 @@ class TimePassed:
     now: int
 
 
-Event = Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | StopAsked | TimePassed
+Event = Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | Activated | StopAsked | TimePassed
 
 
 # --- Effects: requests. -----------------------------------------------------------------------------------
@@ -75,10 +82,12 @@ Event = Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | StopAs
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
-    """Give the plan's groups to Spark, as job ``job``; answer with ``JobEnded``."""
+    """Give one group of the plan to Spark, as job ``job``; answer with ``JobEnded``."""
 
     job: int
+    group: int
     plan: GroupPlan
+    executor: str = ""  # Where it should run, if that can be had; empty: anywhere.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read the members and count the slots; answer with ``Looked`` or ``LookFailed``."""
+    """Read the members and count the executors' slots; answer with ``Looked`` or ``LookFailed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,12 @@ class Answer:
 
     stop: bool
     retry: tuple[str, ...] = ()
+    application: int = 0  # A task that stands by takes over when this is the application's number.
+
+
+@dataclass(frozen=True, slots=True)
+class SayPlaying:
+    """Every group's player has taken over, for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +137,4 @@ class End:
     ended: Ended
 
 
-Effect = SubmitJob | CancelJob | Look | TrimForMembers | Answer | Note | End
+Effect = SubmitJob | CancelJob | Look | TrimForMembers | Answer | SayPlaying | Note | End

@@ -15,13 +15,17 @@ from zlib import crc32
 from logplayer.admin.http_client import ask
 from logplayer.config import Config
 from logplayer.errors import LogPlayerError
+from logplayer.log import control_chain as chain
 from logplayer.log.open import LogPlace, open_log
-from logplayer.player.ended import Ended
+from logplayer.log.protocol import Log
+from logplayer.player.ended import STOPPED, Ended
 from logplayer.player.shell import Shell
+from logplayer.player.start import ask_targets
 from logplayer.spark.resident.driver_port import task_side
 from logplayer.wire.security import Security
 
 BEAT_SECONDS = 0.25
+STANDBY_BEAT_SECONDS = 0.1  # The answer that makes it play is part of every failover.
 TARGETS_PER_GROUP = 10  # One process feeds so many with ease; every group reads the whole log.
 
 
@@ -65,6 +69,7 @@ class GroupTask:
     token: str
     job: str  # A task of another job than the driver's newest is stopped.
     application: int = 0  # The index of the application's own record: a later one wins.
+    standby: bool = False  # Wait, connected, until the driver's answer has the application's number.
     alone_seconds: float = 15.0  # A player that cannot reach its driver for so long drains: nobody wants it any more.
 
     @property
@@ -75,14 +80,14 @@ class GroupTask:
     def heartbeat_security(self) -> Security:
         return task_side(self.config.security, self.driver, self.token)
 
-    def player_config(self) -> Config:
+    def player_config(self, application: int) -> Config:
         """The configuration of this group's player, made in the process that plays it."""
         return replace(
             self.config,
             group=self.group,
             owns=None if self.plan.groups == 1 else lambda target: self.plan.group_of(target) == self.number,
             player=worker_name(),
-            application=self.application,
+            application=application,
             trims=self.config.trims and self.plan.groups == 1,
             take_over=True,  # Whether a player may be replaced was decided when the application registered.
         )
@@ -100,12 +105,16 @@ class GroupPlayer:
         self.task = task
         self.shell: Shell | None = None
         self._heard = time.monotonic()
+        self._stopped = False
 
     async def run(self) -> Ended:
         """Play until the driver says stop, or cannot be reached, or a newer player has taken over; returns which."""
         log = await open_log(*self.task.log)
         try:
-            self.shell = Shell(log, self.task.player_config())
+            application = await self._stand_by(log) if self.task.standby else self.task.application
+            if application is None:
+                return STOPPED
+            self.shell = Shell(log, self.task.player_config(application))
             playing = asyncio.ensure_future(self.shell.run())
             try:
                 while not playing.done():
@@ -119,10 +128,24 @@ class GroupPlayer:
         finally:
             await log.close()
 
+    async def _stand_by(self, log: Log) -> int | None:
+        """Wait for the application's number, with everything loaded and tried; None if the driver wants no player."""
+        with contextlib.suppress(LogPlayerError, OSError):  # Only to be warm: what is wrong shows when it plays.
+            control = (await chain.load(log)).control(self.task.config.map)
+            members = {name: member.address for name, member in control.members.items()}
+            await ask_targets(members | dict(self.task.config.targets), self.task.config.security)
+        while not self._stopped:
+            answer = await self._beat()
+            if answer.get("application"):
+                return int(answer["application"])
+            await asyncio.sleep(STANDBY_BEAT_SECONDS)
+        return None
+
     def status(self) -> dict[str, Any] | None:
         return self.shell.status().as_json() if self.shell is not None and self.shell.running else None
 
     def stop(self) -> None:
+        self._stopped = True
         if self.shell is not None:
             self.shell.request_stop()
 
@@ -134,20 +157,22 @@ class GroupPlayer:
                 return
             await asyncio.sleep(BEAT_SECONDS)
 
-    async def _beat(self) -> None:
+    async def _beat(self) -> Mapping[str, Any]:
         try:
             answer = await self._tell({"status": self.status()})
         except LogPlayerError:
             if time.monotonic() - self._heard > self.task.alone_seconds:
                 self.stop()
-            return
+            return {}
         self._heard = time.monotonic()
         if answer.get("stop"):
             self.stop()
         for target in answer.get("retry", ()):
+            if self.shell is None:
+                break
             with contextlib.suppress(LogPlayerError):  # It left the group meanwhile.
-                assert self.shell is not None
                 self.shell.retry(target)
+        return answer
 
     async def _tell(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.task

@@ -3,41 +3,53 @@
 Theory of operation
 ===================
 
-An application plays a log with one endless Spark job. Each task of the job plays one group of targets and sends
-heartbeats to the driver; the driver's answer to a heartbeat is its only way to speak to a task, and the only thing that
-it can say is *stop* (and: try a target again). From that follows how the driver works:
+An application plays a log with one endless Spark job for each group of targets. The job has one task, which plays the
+group and sends heartbeats to the driver; the driver's answer to a heartbeat is its only way to speak to a task, and all
+that it can say is *stop*, *try a target again*, and to a task that stands by, *play*. From that follows how it works:
 
-- A plan (which group has which target) holds for a whole job. To deal targets out in another way, the driver drains
-  the job, that is, answers every heartbeat with stop, waits until the job has ended, and submits the next one.
-- There are never two jobs at once: two tasks of one group would take the group from each other for ever. Only the end
-  of a job, reported by Spark, makes room for the next.
+- Spark counts the failures of a task over the life of its job, and ends the job after so many. With a job for each
+  group, the failures of one group end only that group's job, and the driver submits the next one.
+- A group never has two jobs at once: two players of one group would take it from each other for ever. Only the end of
+  a job, reported by Spark, makes room for the next one.
+- A plan (which group has which target) holds for all jobs. To deal targets out in another way, the driver drains every
+  job, that is, answers every heartbeat with stop, and submits the new plan's jobs when the last one has ended.
 - A task of an older job that is still alive somewhere is asked to stop, because its heartbeat names another job.
 
-    RUNNING ──the job has ended──▶ submit again at once        the tasks drained by themselves, or a group is taken back
-       │  ╲──Spark gave it up────▶ PAUSING ──a while──▶ submit  a task may fail only so often in the life of a job
-       │   ╲─drained to deal─────▶ DEALING ──looked───▶ submit  the members have changed; if there are too few slots for
-       │                                                        the new plan, PAUSING, and the old one again
-       │
-       └─stop, or superseded: drain ──the job has ended, or it was cancelled and is waited for no longer──▶ ENDED
+    one group:    in Spark ──the job has ended──────▶ submit again at once     its player ended, or is taken back
+                           ╲─Spark gave it up───────▶ pause, then submit       longer after each failure in a row
+
+    all of them:  PLAYING ──the members do not fit the plan──▶ DEALING ──no job is left, the log was read──▶ PLAYING
+                      └─stop, or superseded: drain ──no job is left, or they are waited for no longer──▶ ENDED
+
+Where a group is played
+-----------------------
+The driver asks Spark for the executor that has the fewest groups, so that a lost executor stops as few as possible. It
+is a wish: if that executor is gone or full, Spark takes another. Every job is submitted, also if there are fewer slots
+than groups: a cluster may add executors because tasks wait for them. Which groups wait is said.
+
+Standing by
+-----------
+An application without a number stands by: its tasks are started and connected, and their heartbeats are answered with
+no number. ``Activated`` brings the number, and the next answers carry it to the tasks, which then take over.
 
 Which application is the newer one
 ----------------------------------
 Two applications on one log would each take some groups from the other. The log orders them: an application registers
 with a record of its own, the index of that record is its number, and each of its players names the number in its
-takeover. A group that was taken by an *older* application's late task is taken back, by the next job. A group that was
+takeover. A group that was taken by an *older* application's late task is taken back, by its next job. A group that was
 taken by a *newer* one, or by a player that belongs to no application, ends this application with SUPERSEDED. The same
 holds if the newer player's record is trimmed: whatever it was, it came long ago.
 
 Why a stop always ends
 ----------------------
 Draining needs the tasks to hear the answer, and a task may be lost, or never have got a slot to start in. So a stop
-has two deadlines: after the first the job is cancelled, after the second the application ends without it. A task that
-outlives even that stops by itself when its driver does not answer, and is fenced by its epoch whatever it does.
+has two deadlines: after the first the jobs are cancelled, after the second the application ends without them. A task
+that outlives even that stops by itself when its driver does not answer, and is fenced by its epoch whatever it does.
 
 Why trimming is safe
 --------------------
 With several groups nobody but the driver knows what all targets have. It asks for a trim only when it has heard the
-index of *every* member, in a heartbeat of the current job or an earlier one. A target's own index never shrinks unless
+index of *every* member, in a heartbeat of a current job or an earlier one. A target's own index never shrinks unless
 its store is restored from a backup; if it lacks entries then that were trimmed, its player finds out by the answer to
 the next Open and blocks it until it is filled again. A member that has not been heard of, for example because it has
 just joined, holds everything. What is known of a target that left the log is forgotten, so that one that
@@ -55,12 +67,14 @@ The caller's duties
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.spark.resident.events import (
+    Activated,
     Answer,
     CancelJob,
     Effect,
@@ -73,27 +87,28 @@ from logplayer.spark.resident.events import (
     LookFailed,
     Note,
     RetryAsked,
+    SayPlaying,
     StopAsked,
     SubmitJob,
     TimePassed,
     TrimForMembers,
     TrimTried,
 )
+from logplayer.spark.resident.group_run import GroupRun
 from logplayer.spark.resident.groups import GroupPlan, count_groups, deal
 
 LOOK_MS = 500
 PAUSES_MS = (200, 500, 1000, 2000, 5000)
 STEADY_MS = 60_000  # A job that ran for so long before Spark gave it up starts again without a longer pause.
-ROOM_MS = 30_000  # How long a cluster's executors may take to register before the old plan is played on.
+SLOT_MS = 3_000  # A task that has a slot says so much sooner.
 CANCEL_MS, LEAVE_MS = 5_000, 10_000  # After the drain's own time; and after that.
 
 
 class Phase(enum.Enum):
-    """Where the application is between its jobs."""
+    """Where the application is."""
 
-    RUNNING = "running"  # Invariant: exactly here there is a job in Spark.
-    PAUSING = "pausing"  # Spark gave the job up: the next one waits a moment.
-    DEALING = "dealing"  # The targets are to be dealt out again, as soon as the log has named them.
+    PLAYING = "playing"  # Every group has a job in Spark, or gets the next one in a moment.
+    DEALING = "dealing"  # Every job drains; then the targets are dealt out again.
     ENDED = "ended"
 
 
@@ -101,11 +116,9 @@ class Phase(enum.Enum):
 class Settings:
     """What does not change in the life of an application."""
 
-    application: int
     groups: int = 0  # 0: as many as the targets are worth.
     trims: bool = False
     drain_ms_max: int = 10_000
-    fixed_slots: bool = True  # A local master never gets more slots than it has.
 
 
 @dataclass(slots=True)
@@ -115,19 +128,19 @@ class Machine:
     settings: Settings
     plan: GroupPlan
     members: frozenset[str]
+    application: int = 0  # Its number in the log; 0 while it stands by.
     control: int = 0  # The control record that ``members`` is from.
-    phase: Phase = Phase.PAUSING
+    executors: Mapping[str, int] = field(default_factory=dict)  # The slots of each.
+    phase: Phase = Phase.PLAYING
     job: int = 0  # The newest one.
+    runs: list[GroupRun] = field(default_factory=list)  # One for each group of the plan.
     stopping: bool = False
     ended: Ended | None = None
     indexes: dict[str, int] = field(default_factory=dict)  # What each heard target has durably.
     now: int = 0
-    _draining: bool = False  # The job is asked to stop, and another follows.
-    _deal: bool = False  # ... which has another plan.
     _changed: bool = False  # There are decisions that no plan was measured by yet; they may come during a pause.
-    _failures: int = 0
-    _submitted_at: int = 0
-    _resume_at: int = 0  # When a pause is over, or a deal is given up.
+    _playing_said: bool = False
+    _waiting_said: tuple[int, ...] = ()
     _look_at: int = 0
     _looking: bool = False
     _trimming: bool = False
@@ -137,9 +150,9 @@ class Machine:
     _effects: list[Effect] = field(default_factory=list)
 
     def begin(self, now: int) -> list[Effect]:
-        """Submit the first job."""
+        """Submit the first jobs."""
         self.now = now
-        self._submit()
+        self._submit_plan(self.plan)
         return self._taken()
 
     def step(self, event: Event) -> list[Effect]:
@@ -149,6 +162,15 @@ class Machine:
         _HANDLERS[type(event)](self, event)
         return self._taken()
 
+    def jobs(self) -> dict[int, int]:
+        """The job that Spark has of each group that has one."""
+        return {number: run.job for number, run in enumerate(self.runs) if run.running}
+
+    @property
+    def warm(self) -> bool:
+        """Whether every group's task has started."""
+        return all(run.running and not run.unheard for run in self.runs)
+
     def _taken(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
@@ -156,24 +178,33 @@ class Machine:
     # --- Heartbeats ---
 
     def _heard(self, event: Heard) -> None:
-        if event.job != self.job or self.phase is not Phase.RUNNING:
+        beat = event.beat
+        if self.jobs().get(beat.group) != event.job:
             self._effects.append(Answer(stop=True))  # A task of a job that is over, still winding down.
             return
-        beat = event.beat
+        run = self.runs[beat.group]
+        run.heard(self.now, plays=beat.status is not None)
         for row in beat.status["targets"] if beat.status is not None else ():
             if row["index"] >= 0:
                 self.indexes[row["target"]] = row["index"]
             else:
                 self.indexes.pop(row["target"], None)  # Its new player has not heard of it: it may have been restored.
         if beat.ended is not None:
-            self._group_ended(beat.ended)
+            self._group_ended(run, beat.ended)
+        self._say_playing()
         retry = tuple(sorted(self._retries.pop(beat.group, ())))
-        self._effects.append(Answer(self.stopping or self._draining, retry))
+        stop = self.stopping or self.phase is Phase.DEALING or run.draining
+        self._effects.append(Answer(stop, retry, self.application))
 
-    def _group_ended(self, ended: Ended) -> None:
-        """One group has ended while others may go on: either the application is over, or it takes the group back."""
-        if not ended.superseded or 0 < ended.application <= self.settings.application:
-            self._draining = True  # A group that could not reach us for long ends too: the next job has it again.
+    def _say_playing(self) -> None:
+        if not self._playing_said and all(run.has_played for run in self.runs):
+            self._playing_said = True
+            self._effects.append(SayPlaying())
+
+    def _group_ended(self, run: GroupRun, ended: Ended) -> None:
+        """One group has ended while others go on: either the application is over, or it takes the group back."""
+        if not ended.superseded or 0 < ended.application <= self.application:
+            run.draining = True  # A group that could not reach us for long ends too: its next job has it again.
         else:
             self.ended = self.ended or ended
             self._stop()
@@ -181,38 +212,53 @@ class Machine:
     def _retry_requested(self, event: RetryAsked) -> None:
         self._retries.setdefault(self.plan.group_of(event.target), set()).add(event.target)
 
+    def _activated(self, event: Activated) -> None:
+        self.application = event.application
+
     # --- Jobs ---
 
-    def _submit(self) -> None:
-        self.job += 1
-        self.phase = Phase.RUNNING
-        self._draining = self._deal = False
-        self._submitted_at = self.now
-        self._effects.append(SubmitJob(self.job, self.plan))
+    def _submit_plan(self, plan: GroupPlan) -> None:
+        self.plan, self.phase = plan, Phase.PLAYING
+        self.runs = [GroupRun() for _ in range(plan.groups)]
+        self._submit_due()
+
+    def _submit_due(self) -> None:
+        for number, run in enumerate(self.runs):
+            if not run.running and self.now >= run.resume_at:
+                self.job += 1
+                run.submitted(self.job, self.now, self._roomiest())
+                self._effects.append(SubmitJob(self.job, number, self.plan, run.executor))
+
+    def _roomiest(self) -> str:
+        """The one with the fewest groups that has a slot for one more; empty if none is known to have one."""
+        taken = Counter(other.executor for other in self.runs if other.running)
+        room = [(taken[name], name) for name, slots in self.executors.items() if taken[name] < slots]
+        return min(room)[1] if room else ""
 
     def _job_ended(self, event: JobEnded) -> None:
-        if event.job != self.job or self.phase is not Phase.RUNNING:
+        number = next((group for group, job in self.jobs().items() if job == event.job), None)
+        if number is None:
             return  # It remained after its cancellation.
-        for ended in event.ends:
-            self._group_ended(ended)
-        if self.stopping:
-            self._end()
-        elif event.error:
-            self._changed = self._changed or self._deal  # It failed before it had drained: measure the plan again.
-            self._pause(f"the job ended and starts again: {event.error}")
-        elif self._deal:
-            self.phase = Phase.DEALING
-            self._resume_at = self.now + ROOM_MS
-            self._look()
-        else:
-            self._submit()
+        run = self.runs[number]
+        if event.ended is not None:
+            self._group_ended(run, event.ended)
+        run.ended()
+        if event.error:
+            steady = self.now - run.submitted_at > STEADY_MS
+            run.failures = 0 if steady else run.failures + 1
+            run.resume_at = self.now + PAUSES_MS[min(run.failures, len(PAUSES_MS) - 1)]
+            self._effects.append(Note(f"the job of group {number} ended and starts again: {event.error}"))
+        self._go_on()
 
-    def _pause(self, why: str) -> None:
-        steady = self.now - self._submitted_at > STEADY_MS
-        self._failures = 0 if steady else self._failures + 1
-        self.phase = Phase.PAUSING
-        self._resume_at = self.now + PAUSES_MS[min(self._failures, len(PAUSES_MS) - 1)]
-        self._effects.append(Note(why))
+    def _go_on(self) -> None:
+        """What follows when a job has ended or time has passed."""
+        if self.stopping:
+            if not self.jobs():
+                self._end()
+        elif self.phase is Phase.PLAYING:
+            self._submit_due()
+        elif not self.jobs() and not self._looking:
+            self._look()
 
     # --- Members ---
 
@@ -224,28 +270,54 @@ class Machine:
 
     def _looked(self, event: Looked) -> None:
         self._looking = False
+        self.executors = event.executors
+        self._say_who_waits()
         if event.control < self.control:
             return  # Read before something that we know already.
         self._changed = self._changed or event.control > self.control
         self.control, self.members = event.control, event.members
         self.indexes = {name: index for name, index in self.indexes.items() if name in self.members}
+        if self.stopping:
+            return
         if self.phase is Phase.DEALING:
-            self._deal_out(event.slots)
-        elif self.phase is Phase.RUNNING and self._changed and self.members and not self.stopping:
+            if not self.jobs():
+                self._deal_out()
+        elif self._changed and self.members:
             self._changed = False
-            groups = count_groups(len(self.members), event.slots, self.settings.groups)
-            if self.plan.uneven(self.members) or groups != self.plan.groups:
-                self._draining = self._deal = True
+            if self.plan.uneven(self.members) or self._groups_wanted() != self.plan.groups:
+                self.phase = Phase.DEALING
+                self._go_on()
 
-    def _deal_out(self, slots: int) -> None:
+    def _groups_wanted(self) -> int:
+        """As configured, or as many as the targets are worth; more than now only if there are slots for them."""
+        room = max(sum(self.executors.values()), self.plan.groups)
+        return count_groups(len(self.members), room, self.settings.groups)
+
+    def _deal_out(self) -> None:
         self._changed = False
-        groups = count_groups(len(self.members), slots, self.settings.groups)
-        if self.members and groups <= slots:
-            self.plan = deal(self.members, groups)
-            self._submit()
-        elif not self.members or self.settings.fixed_slots or self.now >= self._resume_at:
-            why = f"{groups} groups need more than {slots} slots" if self.members else "the log has no members"
-            self._pause(f"{why}: going on with {self.plan.groups} groups as before")
+        if self.members:
+            self._submit_plan(deal(self.members, self._groups_wanted()))
+            return
+        self._effects.append(Note(f"the log has no members: going on with {self.plan.groups} groups as before"))
+        self.phase = Phase.PLAYING
+        for run in self.runs:
+            run.resume_at = self.now + PAUSES_MS[-1]
+
+    def _say_who_waits(self) -> None:
+        late = self.now - SLOT_MS
+        waiting = tuple(n for n, run in enumerate(self.runs) if run.unheard and run.submitted_at <= late)
+        slots = sum(self.executors.values())
+        if slots >= len(self.runs):
+            waiting = ()  # Whatever keeps them, it is not that.
+        if waiting and waiting != self._waiting_said:
+            self._effects.append(
+                Note(
+                    f"groups {list(waiting)} wait for slots, and their targets get nothing: {len(self.runs)} groups "
+                    f"need {len(self.runs)} slots at once, and Spark's executors have {slots}. Give the application "
+                    "more cores or executors, or lower [spark] groups"
+                )
+            )
+        self._waiting_said = waiting
 
     def _look_failed(self, event: LookFailed) -> None:
         self._looking = False  # The log is away, and the players say so; the next tick looks again.
@@ -259,9 +331,10 @@ class Machine:
         self.now = max(self.now, event.now)
         if self.stopping:
             self._hurry()
-        elif self.phase is Phase.PAUSING and self.now >= self._resume_at:
-            self._submit()
-        elif self.now >= self._look_at:
+            return
+        if self.phase is Phase.PLAYING:
+            self._submit_due()
+        if self.now >= self._look_at:
             self._look()
             self._trim()
 
@@ -275,8 +348,7 @@ class Machine:
 
     def _stop_requested(self, event: StopAsked) -> None:
         self._stop()
-        if self.phase is not Phase.RUNNING:
-            self._end()
+        self._go_on()
 
     def _stop(self) -> None:
         if not self.stopping:
@@ -289,7 +361,7 @@ class Machine:
             self._end()
         elif self._cancel_at and self.now >= self._cancel_at:
             self._cancel_at = 0
-            self._effects.append(CancelJob(self.job))
+            self._effects.extend(CancelJob(job) for job in self.jobs().values())
 
     def _end(self) -> None:
         self.phase = Phase.ENDED
@@ -299,6 +371,7 @@ class Machine:
 
 _HANDLERS: dict[type, Callable[[Machine, Any], None]] = {
     Heard: Machine._heard,
+    Activated: Machine._activated,
     JobEnded: Machine._job_ended,
     Looked: Machine._looked,
     LookFailed: Machine._look_failed,
