@@ -107,6 +107,7 @@ class Config:
     application: int = 0  # The number of the Spark application that this player belongs to; 0: none.
     operator_token: str = field(default="", repr=False)  # Demanded of whoever acts over HTTP; empty: ``security``'s.
     take_over: bool = True  # Replace a player that plays now. False: leave it alone, and raise ConfigError.
+    standby: bool = False  # Wait until nobody plays before each takeover, and stand by again when superseded.
     archived: int | None = None  # With an archive policy: how far the archive reaches. None: no policy.
     catch_up_readers_max: int = 2  # Readers at once. Too high: catch-up competes with the main stream.
     catch_up_bytes: int = 4 << 20  # How much of the log one catch-up read takes. Bounds its memory.

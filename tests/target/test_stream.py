@@ -72,6 +72,28 @@ async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committ
     await host.stop()
 
 
+async def test_a_stream_is_quiet_only_while_the_target_waits_for_it() -> None:
+    store, peer = Gated(), Peer()
+    host = Host("t", store)
+    await host.start()
+    assert host.quiet_ms == 0
+    stream = Stream({"t": host}, peer, AckRound(0.001))
+    stream.received(codec.encode_open("t", "log", FIRST))
+    await peer.until("flush")
+    stream._heard_at -= 10
+    assert host.quiet_ms >= 10_000
+    stream.received(codec.encode_batch(0, 1, [Message(1, codec.encode_mutation(b"k", b"v").encoded)]))
+    stream._heard_at -= 10  # The commit takes long: it is the player who waits.
+    assert host.quiet_ms == 0
+    peer.told.clear()
+    store.gate.set()
+    await peer.until("flush")
+    assert host.quiet_ms >= 10_000
+    stream.received(codec.encode_probe())
+    assert host.quiet_ms < 10_000
+    await host.stop()
+
+
 def test_rows_are_refused_as_often_as_they_are_asked_for() -> None:
     good = codec.encode_mutation(b"k", b"v").encoded
     batch = Batch(0, 3, (Message(1, good), Message(2, b"\xff\xff"), Message(3, good)))
@@ -125,5 +147,8 @@ async def test_who_has_given_up_waiting_is_forgotten() -> None:
 
 
 class Nobody:
+    def quiet_ms(self) -> int:
+        return 0
+
     def fenced(self, by: Session) -> None:
         pass

@@ -183,10 +183,11 @@ def test_answers_round_trip(position: Position, name: str) -> None:
         position.index, position.digest, position.chain
     )
     assert codec.decode_to_player(codec.encode_ack(position)) == codec.Ack(position.index, position.digest)
-    for connected in (False, True):
-        answer = codec.answer_position(name, position, connected, 1)
-        assert codec.decode_to_player(codec.encode_position_answer(answer)) == (position, connected)
-        assert codec.decode_standing(answer.SerializeToString()) == (position, connected)
+    for connected, quiet_ms in ((False, 0), (True, 4321)):
+        answer = codec.answer_position(name, position, connected, 1, quiet_ms)
+        wanted = codec.PositionAnswer(position, connected, quiet_ms)
+        assert codec.decode_to_player(codec.encode_position_answer(answer)) == wanted
+        assert codec.decode_standing(answer.SerializeToString()) == wanted
     assert codec.decode_position(codec.encode_position(name, position)) == position
     assert codec.decode_to_player(codec.encode_failed(1, name)) == codec.Failed(1, name)
 

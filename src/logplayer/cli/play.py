@@ -6,8 +6,9 @@ import asyncio
 import importlib.util
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,9 +24,11 @@ from logplayer.config import Config
 from logplayer.core.trace import Sink
 from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
 from logplayer.log.open import check_protection
+from logplayer.log.protocol import Log
 from logplayer.observe.logs import log_to_stderr
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.player.shell import Shell
+from logplayer.player.standby import StandbyWatch
 from logplayer.player.start import Waiting, open_patiently
 from logplayer.wire.addresses import parse_netloc
 from logplayer.wire.security import read_token
@@ -54,6 +57,11 @@ from logplayer.wire.security import read_token
 @click.option(
     "--take-over", is_flag=True, help="Replace a player that plays to the targets now; else it is left alone."
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait until nobody plays to the targets, then take over; stand by again when another player takes over.",
+)
 @click.option("--trace", default="", metavar="FILE", help="Append what the player decides, as lines of JSON.")
 @log_format_option
 @click.option("--master", default="", help="The Spark master; default local[*].")
@@ -70,6 +78,7 @@ def play(
     trims: bool | None,
     trims_unroutable: bool | None,
     take_over: bool,
+    standby: bool,
     trace: str,
     log_format: str,
     master: str,
@@ -90,7 +99,9 @@ def play(
         http=http_address,
         master=master,
     )
-    config = replace(config, take_over=take_over)
+    if take_over and standby:
+        raise UserError("--standby waits for the player that --take-over replaces: give one of the two")
+    config = replace(config, take_over=take_over or standby, standby=standby)
     if operator_token_file:
         config = replace(config, operator_token=read_token(operator_token_file))
     parse_netloc(config.http)
@@ -131,21 +142,39 @@ async def _play(config: Config, sink: Sink | None, as_json: bool) -> Ended:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stage.request_stop)
     try:
-        log = await open_patiently(config.log, config.security, stage.stop, stage.waiting.note)
+        log = await open_patiently(config.log, config.security, stage.stop, stage.waiting.note, locked=config.standby)
         ended = STOPPED
         if log is not None:
             try:
-                shell = stage.shell = Shell(log, config, sink, stage.timeline)
-                shell.waiting = stage.waiting
-                facts = {"log": config.log, "http": address}
-                shell.on_started = lambda: _say(as_json, "playing", targets=len(shell.core.queues), **facts)
-                ended = await shell.run()
+                ended = await _play_turns(
+                    log, config, stage, sink, _Says(as_json, {"log": config.log, "http": address})
+                )
             finally:
                 await log.close()
         click.echo(end_line(as_json, ended))
         return ended
     finally:
         await server.stop()
+
+
+async def _play_turns(log: Log, config: Config, stage: Stage, sink: Sink | None, says: _Says) -> Ended:
+    """Play once; a standby plays whenever nobody else does, until it is stopped."""
+    watch = StandbyWatch(log, config)
+    while True:
+        if config.standby:
+            stage.shell = None
+            stage.waiting.stands_by(True)
+            says("standby")
+            if not await watch.until_gone(stage.stop.is_set):
+                return STOPPED
+            stage.waiting.stands_by(False)
+        shell = stage.shell = Shell(log, config, sink, stage.timeline)
+        shell.waiting = stage.waiting
+        shell.on_started = lambda: says("playing", targets=len(shell.core.queues))  # noqa: B023
+        ended = await shell.run()
+        if not (config.standby and ended.superseded) or stage.stop.is_set():
+            return ended
+        says("superseded", epoch=ended.epoch)
 
 
 async def _listen(server: HttpServer, config: Config) -> str:
@@ -164,6 +193,12 @@ async def _listen(server: HttpServer, config: Config) -> str:
     )
 
 
-def _say(as_json: bool, what: str, **facts: object) -> None:
-    click.echo(event_line(as_json, what, facts))
-    sys.stdout.flush()
+class _Says(NamedTuple):
+    """Says what happens, with the facts that belong to every line."""
+
+    as_json: bool
+    facts: Mapping[str, object]
+
+    def __call__(self, what: str, **facts: object) -> None:
+        click.echo(event_line(self.as_json, what, {**facts, **self.facts}))
+        sys.stdout.flush()

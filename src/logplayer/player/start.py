@@ -101,6 +101,11 @@ class Waiting:
         self._address = address
         self._since = time.monotonic()
         self.reason = ""
+        self.standby = False  # It has its log, and waits for the death of the player that plays.
+
+    def stands_by(self, yes: bool) -> None:
+        """It begins to stand by, or has ended to."""
+        self.standby, self.reason, self._since = yes, "", time.monotonic()
 
     def note(self, error: Exception) -> None:
         """The log was looked for in vain."""
@@ -124,10 +129,12 @@ class Waiting:
             "consistent_cut": 0,
             "entries_per_second": 0.0,
             "unroutable": 0,
-            "state": "waiting",
+            "state": "standby" if self.standby else "waiting",
             "targets": [],
-            "log_error": f"waiting for the log at {self._address}: {self.reason or 'not opened yet'}",
-            "stuck_seconds": round(time.monotonic() - self._since, 1),
+            "log_error": ""
+            if self.standby
+            else f"waiting for the log at {self._address}: {self.reason or 'not opened yet'}",
+            "stuck_seconds": 0.0 if self.standby else round(time.monotonic() - self._since, 1),
             "delay_p50_ms": 0.0,
             "delay_p90_ms": 0.0,
             "delay_p99_ms": 0.0,
@@ -135,15 +142,21 @@ class Waiting:
         }
 
 
-def worth_waiting(error: Exception) -> bool:
-    """Whether time alone may mend it. A log that another process has may be its own for ever: that is an error."""
-    return isinstance(error, LogUnavailable) and not isinstance(error, Locked)
+def worth_waiting(error: Exception, *, locked: bool = False) -> bool:
+    """Whether time alone may mend it. A log that another process has may be its own for ever: that is an error.
+
+    Not for a standby (``locked``): that process is the player whose death it waits for.
+    """
+    return isinstance(error, LogUnavailable) and (locked or not isinstance(error, Locked))
 
 
 async def open_patiently(
-    address: str, security: Security, stop: asyncio.Event, note: Callable[[Exception], None]
+    address: str, security: Security, stop: asyncio.Event, note: Callable[[Exception], None], *, locked: bool = False
 ) -> Log | None:
-    """Open the log, however long it is away; None if ``stop`` is set first. The user's mistakes are raised."""
+    """Open the log, however long it is away; None if ``stop`` is set first. The user's mistakes are raised.
+
+    ``locked``: wait also for a log that another process has.
+    """
     attempt = 0
     wanted = asyncio.ensure_future(stop.wait())
     try:
@@ -157,7 +170,7 @@ async def open_patiently(
             error = opening.exception()
             if error is None:
                 return opening.result()
-            if not isinstance(error, Exception) or not worth_waiting(error):
+            if not isinstance(error, Exception) or not worth_waiting(error, locked=locked):
                 raise error
             note(error)
             await asyncio.wait({wanted}, timeout=RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])

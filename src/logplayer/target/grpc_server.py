@@ -102,7 +102,9 @@ class GrpcServer:
             version = await _agreed(request, context)
             host = await self._find(request.target, context)
             position = await answer(request, host, context)
-            return codec.answer_position(host.name, position, host.connected, version).SerializeToString()
+            return codec.answer_position(
+                host.name, position, host.connected, version, host.quiet_ms
+            ).SerializeToString()
 
         return handle
 

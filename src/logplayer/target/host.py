@@ -45,6 +45,9 @@ class Owner(Protocol):
     def fenced(self, by: Session) -> None:
         """A newer session was accepted: this stream has nothing more to say."""
 
+    def quiet_ms(self) -> int:
+        """How long the target has waited for a word on it."""
+
 
 class Host:
     """See the module. Its methods are called from the event loop; the trace sink is called from the worker thread."""
@@ -112,6 +115,11 @@ class Host:
     def connected(self) -> bool:
         """Whether the stream of the stored session is open now."""
         return self._owner is not None
+
+    @property
+    def quiet_ms(self) -> int:
+        """How long the target has waited for a word on that stream; 0 without one."""
+        return self._owner.quiet_ms() if self._owner is not None else 0
 
     def reached(self, index: int) -> asyncio.Future[Position]:
         """Done once the durable index is at least ``index``; cancel it to stop waiting."""

@@ -8,6 +8,7 @@ asked to stop reading, and flow control carries that to the player.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Protocol
@@ -71,6 +72,7 @@ class Stream:
         self._busy = False  # The worker thread has an Open or a batch of this stream.
         self._is_open = False
         self._paused = False
+        self._heard_at = time.monotonic()
         self._out: deque[bytes] = deque()
         self._ack_due = False
         self._unacked_bytes = 0
@@ -84,6 +86,7 @@ class Stream:
         """One encoded ``ToTarget`` message."""
         if self.ended:
             return  # The player has not yet heard that the stream ended.
+        self._heard_at = time.monotonic()
         batch = codec.read_batch(data)
         if batch is not None:
             self._batch(batch, len(data))
@@ -103,6 +106,10 @@ class Stream:
             self._ask(message)
         else:
             self._fail(codec.INVALID, "a token comes first, or not at all")
+
+    def quiet_ms(self) -> int:
+        """How long we have waited for a word; 0 while it is we who let the player wait."""
+        return 0 if self._busy or self._paused else int((time.monotonic() - self._heard_at) * 1000)
 
     def take(self) -> bytes | None:
         """The next encoded ``ToPlayer`` message to send. Acks that nobody took yet are one ack of the newest index."""
@@ -239,7 +246,7 @@ class Stream:
         question.add_done_callback(done)
 
     def _answer(self, host: Host, version: int) -> None:
-        answer = codec.answer_position(host.name, host.position, host.connected, version)
+        answer = codec.answer_position(host.name, host.position, host.connected, version, host.quiet_ms)
         self._out.append(codec.encode_position_answer(answer))
         self._peer.flush()
 

@@ -91,6 +91,7 @@ class PositionAnswer(NamedTuple):
 
     position: Position
     connected: bool = False  # False also if the target cannot tell.
+    quiet_ms: int = 0  # How long it has waited for a word on that stream; 0 also if it cannot tell.
 
 
 INTERNAL, UNAUTHENTICATED, INVALID, EXHAUSTED, VERSION = 0, 1, 2, 3, 4  # Failed.code
@@ -240,7 +241,7 @@ def decode_to_player(data: bytes) -> ToPlayer:
         return TargetRefusal(_reason(refused.reason), *told)
     if kind == "position":
         versions.require(message.position.version, "target", "reader")
-        return PositionAnswer(_position(message.position), message.position.connected)
+        return _standing(message.position)
     if kind == "failed":
         return Failed(message.failed.code, message.failed.detail)
     raise Malformed(f"a ToPlayer message of {len(data)} bytes holds nothing that this version knows")
@@ -298,10 +299,13 @@ def encode_position(target: str, position: Position, connected: bool = False) ->
     return position_reply(target, position, connected).SerializeToString()
 
 
-def answer_position(target: str, position: Position, connected: bool, version: int) -> pb.PositionReply:
+def answer_position(
+    target: str, position: Position, connected: bool, version: int, quiet_ms: int = 0
+) -> pb.PositionReply:
     """The position as the answer to a question, in the version that both speak."""
     reply = position_reply(target, position, connected)
     reply.version = version
+    reply.quiet_ms = quiet_ms
     return reply
 
 
@@ -317,7 +321,11 @@ def decode_standing(data: bytes) -> PositionAnswer:
     except DecodeError as error:
         raise Malformed(f"{len(data)} bytes are not a position: {error}") from error
     versions.require(reply.version, "target", "reader")
-    return PositionAnswer(_position(reply), reply.connected)
+    return _standing(reply)
+
+
+def _standing(reply: pb.PositionReply) -> PositionAnswer:
+    return PositionAnswer(_position(reply), reply.connected, reply.quiet_ms)
 
 
 def decode_position(data: bytes) -> Position:

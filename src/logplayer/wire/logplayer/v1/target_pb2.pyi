@@ -181,7 +181,7 @@ class PositionRequest(_message.Message):
     def __init__(self, target: _Optional[str] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ...) -> None: ...
 
 class PositionReply(_message.Message):
-    __slots__ = ("target", "log_id", "index", "digest", "epoch", "term", "connected", "chain", "version")
+    __slots__ = ("target", "log_id", "index", "digest", "epoch", "term", "connected", "chain", "quiet_ms", "version")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +190,7 @@ class PositionReply(_message.Message):
     TERM_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
+    QUIET_MS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     target: str
     log_id: str
@@ -199,8 +200,9 @@ class PositionReply(_message.Message):
     term: int
     connected: bool
     chain: bytes
+    quiet_ms: int
     version: int
-    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ..., connected: _Optional[bool] = ..., chain: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, target: _Optional[str] = ..., log_id: _Optional[str] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ..., epoch: _Optional[int] = ..., term: _Optional[int] = ..., connected: _Optional[bool] = ..., chain: _Optional[bytes] = ..., quiet_ms: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class WaitForRequest(_message.Message):
     __slots__ = ("target", "index", "versions")

@@ -1,0 +1,138 @@
+"""A standalone Spark cluster: a master, and workers that have a network namespace and an address of their own.
+
+Runs inside a namespace of its own (tests/namespaces.py): :data:`HOST` is this machine, with the master, the drivers,
+the log and the targets; each worker is another machine on the network 10.77.0.0/24. Everything shares the file system
+and the process ids, so a process is killed by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.namespaces import HOST
+from tests.servers import QUICK_JAVA
+from tests.spark.spark_support import until
+
+PORT = 7077
+MASTER = f"spark://{HOST}:{PORT}"
+EXECUTOR, WORKER = "org.apache.spark.executor.CoarseGrainedExecutorBackend", "org.apache.spark.deploy.worker.Worker"
+
+
+def words_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def above(pid: int, main_class: str) -> int:
+    """The process with this main class that ``pid`` descends from; 0 if there is none."""
+    while pid > 1 and main_class not in words_of(pid):
+        pid = parent(pid)
+    return pid if pid > 1 else 0
+
+
+def kill(pid: int) -> bool:
+    """Whether there was something to kill."""
+    with contextlib.suppress(ProcessLookupError):
+        if pid > 1:
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+class Cluster:
+    """The daemons. Use as a context: they are killed at its end."""
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 2) -> None:
+        import pyspark
+
+        from logplayer.spark.session import prepare_java
+
+        prepare_java(quiet=True)
+        self.folder, self.cores = folder, cores
+        self._home = Path(pyspark.__file__).parent
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.workers = [f"10.77.0.{11 + n}" for n in range(workers)]
+
+    def __enter__(self) -> Cluster:
+        self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(PORT))
+        until(lambda: f"Starting Spark master at {MASTER}" in self.output("master"), 120)
+        for address in self.workers:
+            self.start_worker(address)
+        until(lambda: self.output("master").count("Registering worker") >= len(self.workers), 120)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for daemon in self._daemons.values():
+            kill(daemon.pid)
+            daemon.wait()
+
+    def output(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text()
+
+    def start_worker(self, address: str) -> None:
+        """Start the machine's daemon; again, if it was killed."""
+        link = "w" + address.rpartition(".")[2]
+        network = (
+            "while ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done; ip link set lo up; "
+            f"ip addr add {address}/32 dev eth0; ip link set eth0 up; ip route add {HOST}/32 dev eth0; "
+            f'ip route add default via {HOST}; exec "$@"'
+        )
+        options = ("--host", address, "--cores", str(self.cores), "--memory", "3g", "-d", str(self.folder / address))
+        within = ("unshare", "--net", "sh", "-c", network, "sh")
+        daemon = self._start(address, WORKER, *options, MASTER, within=within)
+        time.sleep(0.2)  # unshare has made the namespace.
+        for command in (
+            f"ip link add {link} type veth peer name eth0 netns {daemon.pid}",
+            f"ip link set {link} up",
+            f"ip route replace {address}/32 dev {link} src {HOST}",
+        ):
+            subprocess.run(command.split(), check=True)
+
+    def kill_worker(self, pid: int) -> str:
+        """Kill the Worker daemon that runs the process ``pid``; returns its address."""
+        daemon = above(pid, WORKER)
+        for name, process in self._daemons.items():
+            if process.pid == daemon:
+                kill(daemon)
+                process.wait()
+                return name
+        return ""
+
+    def _start(
+        self, name: str, main_class: str, *options: str, within: tuple[str, ...] = ()
+    ) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(self._home),
+            "SPARK_CONF_DIR": str(self.folder / "daemons"),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK_JAVA),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        (self.folder / "daemons").mkdir(exist_ok=True)
+        # Executors that are killed again and again must not end their application.
+        (self.folder / "daemons" / "spark-defaults.conf").write_text("spark.deploy.maxExecutorRetries -1\n")
+        with (self.folder / f"{name}.out").open("ab") as output:
+            self._daemons[name] = subprocess.Popen(
+                [*within, str(self._home / "bin" / "spark-class"), main_class, *options],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        return self._daemons[name]

@@ -1,0 +1,85 @@
+"""Kills on a standalone cluster, one after the other, while the log grows: run as a process of its own by the tests.
+
+    python -m tests.spark.standalone_child FOLDER KIND [KIND...]
+
+Runs in a network namespace (tests/namespaces.py), with certificates and a token in FOLDER. Kinds: ``worker`` (a Python
+worker), ``executor`` (its JVM), ``daemon`` (the Worker, which is started again a moment later), ``driver`` (the whole
+application, beside a standby). Prints a line for each kill, and at the end one line of JSON: the seconds to recovery by
+kind. It ends with an error if anything was lost, applied twice or out of order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.spark.standalone import EXECUTOR, MASTER, Cluster, above, kill
+from tests.spark.standalone_world import Play, World
+
+
+class Faults:
+    """The kills, of whatever plays now."""
+
+    def __init__(self, cluster: Cluster, world: World, standby: bool, seed: int = 1) -> None:
+        self.cluster, self.world = cluster, world
+        self.rng = random.Random(seed)
+        self.seconds: dict[str, list[float]] = {}
+        self.active: Play = world.play()
+        self.active.says("playing")
+        self.standby: Play | None = self._stand_by() if standby else None
+
+    def _stand_by(self) -> Play:
+        play = self.world.play("--standby")
+        play.says("standby")
+        return play
+
+    def run(self, kind: str) -> float:
+        pid = self.rng.choice(list(self.world.all_play(self.active).values()))
+        seconds: float = getattr(self, f"_{kind}")(pid)
+        self.seconds.setdefault(kind, []).append(seconds)
+        return seconds
+
+    def _worker(self, pid: int) -> float:
+        return self.world.recover(lambda: kill(pid))
+
+    def _executor(self, pid: int) -> float:
+        return self.world.recover(lambda: kill(above(pid, EXECUTOR)))
+
+    def _daemon(self, pid: int) -> float:
+        killed: list[str] = []
+        seconds = self.world.recover(lambda: killed.append(self.cluster.kill_worker(pid)))
+        self.cluster.start_worker(killed[0])  # As its supervisor would.
+        return seconds
+
+    def _driver(self, pid: int) -> float:
+        assert self.standby is not None
+        seconds = self.world.recover(self.active.kill)
+        self.active, self.standby = self.standby, None
+        self.active.says("playing")
+        self.standby = self._stand_by()
+        return seconds
+
+
+def main(folder: Path, kinds: Sequence[str], seed: int = 1) -> None:
+    began = time.monotonic()
+    with Cluster(folder) as cluster:
+        world = World(folder, MASTER)
+        try:
+            faults = Faults(cluster, world, "driver" in kinds, seed)
+            print(f"playing after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+            for nth, kind in enumerate(kinds):
+                seconds = faults.run(kind)
+                took = time.monotonic() - began
+                print(f"{nth + 1:4} {kind:8} {seconds:6.2f} s, {took:.0f} s in all", file=sys.stderr, flush=True)
+        finally:
+            world.end()
+        entries = world.count
+    print(json.dumps({"seconds": faults.seconds, "entries": entries}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
