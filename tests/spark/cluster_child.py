@@ -35,10 +35,17 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def executor_of(pid: int, application: str) -> int:
+    """The executor that a Python worker belongs to."""
+    while pid > 1 and pid not in executors(application):
+        pid = parent(pid)
+    return pid
+
+
 def main(folder: Path) -> None:
-    settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    settings = {"spark.executor.memory": "512m", "spark.executor.cores": "2"}
     settings["spark.executor.extraJavaOptions"] = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    spark = make_session("cluster", "local-cluster[2,1,512]", settings)
+    spark = make_session("cluster", "local-cluster[2,2,512]", settings)
     from logplayer.spark.resident.driver import Resident
     from tests.spark.spark_support import FileWal, Shards, until
     from tests.spark.test_resident import NAMES, check, config, pid_of, puts
@@ -51,9 +58,8 @@ def main(folder: Path) -> None:
     until(lambda: len(resident.overview.workers()) == 2)
     before = resident.overview.workers()
     # A Python worker's daemon is a child of its executor: kill the executor that plays group 0.
-    ancestor = pid_of(before[0])
-    while ancestor not in executors(application):
-        ancestor = parent(ancestor)
+    ancestor, other = (executor_of(pid_of(before[group]), application) for group in (0, 1))
+    slots = resident.status()["slots"]
     killed = time.monotonic()
     os.kill(ancestor, signal.SIGKILL)
     shards.wait(puts(wal, 100, 100), 120)
@@ -65,7 +71,15 @@ def main(folder: Path) -> None:
     check(wal, shards)
     wal.close()
     print(
-        json.dumps({"kind": ended.kind.value, "starts": resident.overview.starts, "seconds": round(seconds, 1)}),
+        json.dumps(
+            {
+                "kind": ended.kind.value,
+                "starts": resident.overview.starts,
+                "seconds": round(seconds, 1),
+                "spread": ancestor != other,
+                "slots": slots,
+            }
+        ),
         flush=True,
     )
 

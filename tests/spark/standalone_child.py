@@ -3,15 +3,18 @@
     python -m tests.spark.standalone_child FOLDER KIND [KIND...]
 
 Runs in a network namespace (tests/namespaces.py), with certificates and a token in FOLDER. Kinds: ``worker`` (a Python
-worker), ``executor`` (its JVM), ``daemon`` (the Worker, which is started again a moment later), ``driver`` (the whole
-application, beside a standby). Prints a line for each kill, and at the end one line of JSON: the seconds to recovery by
+worker), ``executor`` (its JVM), ``daemon`` (the Worker, which is started again a moment later), ``decommission`` (an
+executor is asked to leave), ``driver`` (the whole application, beside a standby). Settings of Spark may be among the
+kinds, as NAME=VALUE. Prints a line for each kill, and at the end one line of JSON: the seconds to recovery by
 kind. It ends with an error if anything was lost, applied twice or out of order.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -38,36 +41,43 @@ class Faults:
         return play
 
     def run(self, kind: str) -> float:
-        pid = self.rng.choice(list(self.world.all_play(self.active).values()))
-        seconds: float = getattr(self, f"_{kind}")(pid)
+        playing = list(self.world.all_play(self.active).values())
+        self.rng.shuffle(playing)
+        seconds: float = getattr(self, f"_{kind}")(*playing)
         self.seconds.setdefault(kind, []).append(seconds)
         return seconds
 
-    def _worker(self, pid: int) -> float:
-        return self.world.recover(lambda: kill(pid))
+    def _worker(self, pid: int, _: int) -> float:
+        return self.world.recover(lambda: kill(pid), [pid])
 
-    def _executor(self, pid: int) -> float:
-        return self.world.recover(lambda: kill(above(pid, EXECUTOR)))
+    def _executor(self, pid: int, _: int) -> float:
+        return self.world.recover(lambda: kill(above(pid, EXECUTOR)), [pid])
 
-    def _daemon(self, pid: int) -> float:
+    def _daemon(self, pid: int, _: int) -> float:
         killed: list[str] = []
-        seconds = self.world.recover(lambda: killed.append(self.cluster.kill_worker(pid)))
+        seconds = self.world.recover(lambda: killed.append(self.cluster.kill_worker(pid)), [pid])
         self.cluster.start_worker(killed[0])  # As its supervisor would.
         return seconds
 
-    def _driver(self, pid: int) -> float:
+    def _decommission(self, pid: int, _: int) -> float:
+        """The executor is asked to leave, as by a cluster that shrinks; needs spark.decommission.enabled."""
+        return self.world.recover(lambda: os.kill(above(pid, EXECUTOR), signal.SIGPWR), [pid])
+
+    def _driver(self, *pids: int) -> float:
         assert self.standby is not None
-        seconds = self.world.recover(self.active.kill)
+        seconds = self.world.recover(self.active.kill, pids)
         self.active, self.standby = self.standby, None
         self.active.says("playing")
         self.standby = self._stand_by()
         return seconds
 
 
-def main(folder: Path, kinds: Sequence[str], seed: int = 1) -> None:
+def main(folder: Path, words: Sequence[str], seed: int = 1) -> None:
     began = time.monotonic()
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    kinds = [word for word in words if "=" not in word]
     with Cluster(folder) as cluster:
-        world = World(folder, MASTER)
+        world = World(folder, MASTER, {"spark.decommission.enabled": "true", **settings})
         try:
             faults = Faults(cluster, world, "driver" in kinds, seed)
             print(f"playing after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,13 @@ CREATE TRIGGER IF NOT EXISTS noted_again AFTER UPDATE ON data BEGIN
   INSERT INTO written (key, value) VALUES (new.key, new.value); END;
 """
 WAIT = 240.0
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 class Play:
@@ -153,25 +160,34 @@ class World:
         found: dict[str, Any] = event_loop.run(ask(play.said[-1]["http"], "/status", security=self.security))
         return found
 
-    def workers(self, play: Play) -> dict[int, int]:
-        """The process that plays each group; those of groups that nobody is heard to play are left out."""
-        try:
-            groups = self.status(play)["groups"]
-        except LogPlayerError:
-            return {}
-        return {
-            group["group"]: int(group["worker"].rpartition(":")[2]) for group in groups if group["state"] == "playing"
-        }
-
     def all_play(self, play: Play) -> dict[int, int]:
-        until(lambda: len(self.workers(play)) == 2, WAIT)
-        return self.workers(play)
+        """The process that plays each group, once they all live, and the application has all its executors."""
+        found: dict[int, int] = {}
 
-    def recover(self, fault: Callable[[], object]) -> float:
-        """Do it; the seconds until every target has an entry that was appended after it."""
+        def healthy() -> bool:
+            try:
+                status = self.status(play)
+            except LogPlayerError:
+                return False
+            found.clear()
+            for group in status["groups"]:
+                pid = int(group["worker"].rpartition(":")[2] or 0)
+                if group["state"] == "playing" and lives(pid):
+                    found[group["group"]] = pid
+            return len(found) == 2 and status["slots"] == 2
+
+        until(healthy, WAIT)
+        return found
+
+    def recover(self, fault: Callable[[], object], pids: Iterable[int]) -> float:
+        """Do it; the seconds until every target has an entry that was appended when the players ``pids`` were gone.
+
+        The Python worker of a killed executor plays on for a moment, and what it delivers is no recovery.
+        """
+        began = time.monotonic()
         fault()
-        began, index = time.monotonic(), self.put()
-        self.shards.wait(index, WAIT)
+        until(lambda: not any(lives(pid) for pid in pids), WAIT)
+        self.shards.wait(self.put(), WAIT)
         return round(time.monotonic() - began, 2)
 
     def end(self) -> None:

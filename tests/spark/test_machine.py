@@ -256,6 +256,16 @@ def test_a_lost_executor_does_not_make_fewer_groups() -> None:
     assert machine.phase is Phase.DEALING
 
 
+def test_with_dynamic_allocation_the_slots_come_for_the_groups() -> None:
+    names = frozenset(f"t{n}" for n in range(10))
+    machine = Machine(Settings(elastic=True), deal(names, 1), names, MINE, 1, {"one": 1})
+    machine.begin(0)
+    more = Looked(2, names | {f"u{n}" for n in range(20)}, {"one": 1})
+    machine.step(more)
+    machine.step(JobEnded(1, STOPPED))
+    assert submitted(machine.step(more)) == [(2, 0), (3, 1), (4, 2)]
+
+
 # --- Where groups are played ---
 
 

@@ -35,6 +35,7 @@ def test_an_executor_is_killed_on_local_cluster(tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["kind"] == "stopped"
     assert found["starts"]["0"] >= 2
+    assert (found["spread"], found["slots"]) == (True, 4)
 
 
 def running_in(session: int) -> list[str]:

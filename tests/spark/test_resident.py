@@ -141,6 +141,33 @@ def test_a_second_application_fences_the_first(spark: SparkSession, wal: FileWal
     check(wal, shards)
 
 
+def test_a_standby_is_warm_and_plays_when_the_first_application_is_gone(
+    spark: SparkSession, wal: FileWal, shards: Shards
+) -> None:
+    address = wal.serve()
+    first = Resident(spark, config(address, shards.addresses))
+    first.start()
+    standby = Resident(spark, config(address, shards.addresses, groups=2, standby=True))
+    try:
+        shards.wait(puts(wal, 50))
+        standby.start()
+        until(lambda: standby.warm)
+        assert standby.status()["state"] == "standby"
+        assert {row["state"] for row in standby.status()["targets"]} == {"SILENT"}
+        before = wal.last()
+        shards.wait(puts(wal, 50, 50))
+        assert not standby.playing
+        assert wal.last() == before + 50  # It has not touched the log.
+        assert first.stop() == STOPPED
+        shards.wait(puts(wal, 50, 100))
+        until(lambda: standby.playing)
+        until(lambda: {row["state"] for row in standby.status()["targets"]} == {"LIVE"})
+    finally:
+        first.stop()
+        assert standby.stop() == STOPPED
+    check(wal, shards)
+
+
 def test_a_later_application_takes_its_groups_back(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
     """A task of the older application may take over after the newer one started: the newer one must not give way."""
     address = wal.serve()

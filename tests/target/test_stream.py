@@ -89,7 +89,7 @@ async def test_a_stream_is_quiet_only_while_the_target_waits_for_it() -> None:
     store.gate.set()
     await peer.until("flush")
     assert host.quiet_ms >= 10_000
-    stream.received(codec.encode_probe())
+    stream.received(codec.PROBE)
     assert host.quiet_ms < 10_000
     await host.stop()
 

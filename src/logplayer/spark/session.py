@@ -42,6 +42,9 @@ SETTINGS = {
     # A new Python worker on a busy machine may take longer than Spark's 15 s to reach the JVM.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.task.maxFailures": str(RETRIES),
+    # An executor that is asked to leave waits for its tasks, and a resident player never ends by itself. It holds no
+    # blocks that would have to be moved, so there is nothing else to wait for.
+    "spark.executor.decommission.forceKillTimeout": "1s",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
@@ -107,6 +110,11 @@ def executors(session: SparkSession) -> dict[str, int]:
     return {
         f"executor_{one.hostPort().rpartition(':')[0]}_{one.id()}": one.maxTasks() for one in each if one.maxTasks()
     }
+
+
+def is_elastic(session: SparkSession) -> bool:
+    """Whether Spark adds executors when tasks wait for them."""
+    return str(session.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
 
 
 def prepare_java(*, quiet: bool = False) -> Java:

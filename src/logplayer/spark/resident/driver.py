@@ -41,20 +41,20 @@ from logplayer.spark import event_loop
 from logplayer.spark.resident import events, machine
 from logplayer.spark.resident.applications import register
 from logplayer.spark.resident.driver_port import listen
-from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask, count_groups, deal
+from logplayer.spark.resident.first_plan import first_plan
+from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.machine import Machine
 from logplayer.spark.resident.overview import Overview
 from logplayer.spark.resident.placement import run_one
 from logplayer.spark.resident.trimmer import Trimmer
-from logplayer.spark.session import executors
+from logplayer.spark.session import executors, is_elastic
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TICK_SECONDS = 0.1
-ROOM_SECONDS = 30.0  # How long a cluster's executors may take to register before the groups wait for slots.
 
 
 class Resident:
@@ -94,7 +94,7 @@ class Resident:
             return False
         try:
             control, members = event_loop.run(self._read_members())
-            plan = self._first_plan(members)
+            plan = first_plan(self.spark, members, self.config.spark.groups, self._stop_wanted.is_set)
             self._trimmer = Trimmer(self._log, self.config.map, self.config.trims_unroutable)
             application = 0 if self.config.standby else event_loop.run(register(self._log, self.config))
             conf = self.spark.sparkContext.getConf()
@@ -106,7 +106,9 @@ class Resident:
         except BaseException:
             self._close()
             raise
-        settings = machine.Settings(self.config.spark.groups, self.config.trims, self.config.drain_ms_max)
+        settings = machine.Settings(
+            self.config.spark.groups, self.config.trims, self.config.drain_ms_max, is_elastic(self.spark)
+        )
         self.machine = Machine(settings, plan, members, application, control, executors(self.spark))
         event_loop.run(self._begin(self.machine))
         return True
@@ -339,31 +341,6 @@ class Resident:
         head = await chain.load(self._log)
         members = self.config.targets if head.state is None else head.control(self.config.map).members
         return head.index, frozenset(members)
-
-    def _first_plan(self, members: frozenset[str]) -> GroupPlan:
-        if not members:
-            raise UserError("no target is given: say --target NAME=ADDRESS, or add members to the log")
-        wanted = self.config.spark.groups
-        room = self._room(count_groups(len(members), len(members), wanted))
-        groups = count_groups(len(members), room, wanted)
-        if groups > room and self._fixed_slots():
-            raise UserError(
-                f"{groups} groups need {groups} slots at once, and Spark has {room}: lower groups, or give the "
-                f"master more cores (for example local[{groups}]); the rest would never be played"
-            )
-        return deal(members, groups)
-
-    def _room(self, wanted: int) -> int:
-        """The slots; a cluster's executors may take a while to register."""
-        deadline = time.monotonic() + ROOM_SECONDS
-        while (found := sum(executors(self.spark).values())) < wanted:
-            if self._fixed_slots() or time.monotonic() > deadline or self._stop_wanted.is_set():
-                break
-            time.sleep(TICK_SECONDS)
-        return found
-
-    def _fixed_slots(self) -> bool:
-        return str(self.spark.sparkContext.master).startswith("local[")
 
     def _job_name(self, job: int) -> str:
         return f"play-{self._run}-{job}"

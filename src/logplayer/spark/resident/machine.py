@@ -119,6 +119,7 @@ class Settings:
     groups: int = 0  # 0: as many as the targets are worth.
     trims: bool = False
     drain_ms_max: int = 10_000
+    elastic: bool = False  # Spark adds executors because tasks wait for them (dynamic allocation).
 
 
 @dataclass(slots=True)
@@ -291,7 +292,8 @@ class Machine:
     def _groups_wanted(self) -> int:
         """As configured, or as many as the targets are worth; more than now only if there are slots for them."""
         room = max(sum(self.executors.values()), self.plan.groups)
-        return count_groups(len(self.members), room, self.settings.groups)
+        targets = len(self.members)
+        return count_groups(targets, targets if self.settings.elastic else room, self.settings.groups)
 
     def _deal_out(self) -> None:
         self._changed = False
