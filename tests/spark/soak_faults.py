@@ -1,11 +1,15 @@
 """The fault campaign on Spark: players are killed, cancelled, restarted and superseded while the log grows.
 
     python -m tests.spark.soak_faults [--faults 100] [--master local[4]] [--seed 1]
+    python -m tests.spark.soak_faults --master standalone [--faults 100] [--kinds worker,executor,daemon,driver]
 
 Faults: a Python worker is killed (worker), Spark cancels the job (task), the application restarts (restart),
 a second application starts beside the first (second), an executor is killed (executor, on local-cluster only), and
 delivery changes over to a streaming query of leases and back, with a worker killed (lease). At the end every shard must
 be as the log says: by the audit, and by a check that reads log and stores in the plainest way.
+
+On ``standalone`` a cluster is started in network namespaces (tests/spark/standalone.py): Python workers, executors,
+Worker daemons, and drivers that have a standby are killed, and the seconds to recovery are reported by kind.
 """
 
 from __future__ import annotations
@@ -15,17 +19,23 @@ import json
 import os
 import random
 import signal
+import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from logplayer.spark.jobs.audit import audit
 from logplayer.spark.resident.driver import Resident
 from logplayer.spark.session import make_session
+from tests.namespaces import inside
 from tests.spark.cluster_child import executors
 from tests.spark.spark_support import FileWal, Shards, until
+from tests.spark.standalone import prepare
 from tests.spark.test_lease import takeovers
 from tests.spark.test_resident import MAP, NAMES, check, config, pid_of, puts
 
@@ -129,13 +139,34 @@ class Campaign:
         check(self.wal, self.shards)
 
 
+def standalone(faults: int, kinds: Sequence[str], seed: int) -> None:
+    """The campaign on a standalone cluster. Raises if a kill was not recovered from, or anything is not as it must."""
+    rng = random.Random(seed)
+    chosen = [kinds[nth % len(kinds)] for nth in range(faults)]
+    rng.shuffle(chosen)
+    with tempfile.TemporaryDirectory(prefix="spark-soak-") as folder:
+        prepare(Path(folder))
+        command = inside([sys.executable, "-m", "tests.spark.standalone_child", folder, *chosen])
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(f"{found['entries']} entries, {faults} faults: 0 lost, 0 applied twice, 0 out of order")
+    for kind, seconds in sorted(found["seconds"].items()):
+        print(
+            f"{kind:12} {len(seconds):4} times, median {statistics.median(seconds):6.2f} s, worst {max(seconds):6.2f} s"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--master", default="local[4]")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default="worker,executor,daemon,driver", help="on standalone")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}, {chosen.faults} faults on {chosen.master}", flush=True)
+    if chosen.master == "standalone":
+        standalone(chosen.faults, chosen.kinds.split(","), chosen.seed)
+        return
     cluster = chosen.master.startswith("local-cluster")
     settings = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"} if cluster else {}
     spark = make_session("soak", chosen.master, settings)

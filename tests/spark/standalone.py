@@ -16,12 +16,20 @@ import time
 from pathlib import Path
 
 from tests.namespaces import HOST
-from tests.servers import QUICK_JAVA
+from tests.servers import QUICK_JAVA, Authority
+from tests.spark.beyond_loopback_child import TOKEN
 from tests.spark.spark_support import until
 
 PORT = 7077
 MASTER = f"spark://{HOST}:{PORT}"
 EXECUTOR, WORKER = "org.apache.spark.executor.CoarseGrainedExecutorBackend", "org.apache.spark.deploy.worker.Worker"
+
+
+def prepare(folder: Path) -> None:
+    """The certificates and the token of the log, the targets and the drivers; outside of the namespace."""
+    authority = Authority(folder)
+    authority.issue("server", f"IP:{HOST}")
+    (folder / "token").write_text(TOKEN + "\n")
 
 
 def words_of(pid: int) -> list[str]:

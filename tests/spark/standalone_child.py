@@ -4,9 +4,10 @@
 
 Runs in a network namespace (tests/namespaces.py), with certificates and a token in FOLDER. Kinds: ``worker`` (a Python
 worker), ``executor`` (its JVM), ``daemon`` (the Worker, which is started again a moment later), ``decommission`` (an
-executor is asked to leave), ``driver`` (the whole application, beside a standby). Settings of Spark may be among the
-kinds, as NAME=VALUE. Prints a line for each kill, and at the end one line of JSON: the seconds to recovery by
-kind. It ends with an error if anything was lost, applied twice or out of order.
+executor is asked to leave), ``rest`` (nothing, for ten seconds, and nothing may move), ``driver`` (the whole
+application, beside a standby). Settings of Spark may be among the kinds, as NAME=VALUE. Prints a line for each kill,
+and at the end one line of JSON: the seconds to recovery by kind. It ends with an error if anything was lost, applied
+twice or out of order.
 """
 
 from __future__ import annotations
@@ -62,6 +63,13 @@ class Faults:
     def _decommission(self, pid: int, _: int) -> float:
         """The executor is asked to leave, as by a cluster that shrinks; needs spark.decommission.enabled."""
         return self.world.recover(lambda: os.kill(above(pid, EXECUTOR), signal.SIGPWR), [pid])
+
+    def _rest(self, *pids: int) -> float:
+        """No fault: whoever plays now still plays in ten seconds, on the same executors."""
+        before = self.world.all_play(self.active)
+        time.sleep(10)
+        assert self.world.all_play(self.active) == before, "a group was moved for no reason"
+        return 0.0
 
     def _driver(self, *pids: int) -> float:
         assert self.standby is not None

@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.1
 def first_plan(spark: SparkSession, members: frozenset[str], wanted: int, stop: Callable[[], bool]) -> GroupPlan:
     """Deal the members out to ``wanted`` groups; 0: LogPlayer chooses.
 
-    A cluster's executors may take a while to register; after ``ROOM_SECONDS`` the groups that find no slot wait for one.
+    A cluster's executors may take a while to register; after ``ROOM_SECONDS`` groups that find no slot wait for one.
 
     Raises:
         UserError: There are no members, or more groups than a local master has slots: it never gets more.
