@@ -35,6 +35,10 @@ class StandbyWatch:
         self._control = -1
         self._can_tell = True
 
+    async def check(self) -> None:
+        """Raise ConfigError if what this player would play, it would deliver nowhere."""
+        await self._read_members()
+
     async def until_gone(self, stop: Callable[[], bool]) -> bool:
         """Return True once nobody plays, False once ``stop()`` is true.
 

@@ -76,6 +76,7 @@ class Resident:
         self._run = uuid.uuid4().hex[:8]
         self._driver = ""
         self._trimmer: Trimmer
+        self._watch: StandbyWatch
         self._stop_wanted = threading.Event()  # Before there is a machine to tell.
         self._standby = standby or Standby()  # Given where it must outlive this application.
         self._over = threading.Event()
@@ -96,7 +97,7 @@ class Resident:
             control, members = event_loop.run(self._read_members())
             plan = first_plan(self.spark, members, self.config.spark.groups, self._stop_wanted.is_set)
             self._trimmer = Trimmer(self._log, self.config.map, self.config.trims_unroutable)
-            application = 0 if self.config.standby else event_loop.run(register(self._log, self.config))
+            application = event_loop.run(self._number())
             conf = self.spark.sparkContext.getConf()
             host = conf.get("spark.driver.host") or "127.0.0.1"
             bind = conf.get("spark.driver.bindAddress") or host
@@ -262,13 +263,24 @@ class Resident:
             self._step(events.TimePassed(_now()))
             await asyncio.sleep(TICK_SECONDS)
 
+    async def _number(self) -> int:
+        """The application's number in the log; a standby has none yet."""
+        if not self.config.standby:
+            return await register(self._log, self.config)
+        self._watch = StandbyWatch(self._log, self.config, self._standby)
+        await self._watch.check()
+        return 0
+
     async def _activate(self) -> None:
         """Of a standby: wait until nobody plays, then register, and play."""
-        watch = StandbyWatch(self._log, self.config, self._standby)
-        while await watch.until_gone(lambda: self._stop_wanted.is_set() or self._over.is_set()):
-            with contextlib.suppress(LogPlayerError, OSError):  # The log is away; the watch sees it return.
-                self._step(events.Activated(await register(self._log, self.config)))
+        while True:
+            try:
+                if await self._watch.until_gone(lambda: self._stop_wanted.is_set() or self._over.is_set()):
+                    self._step(events.Activated(await register(self._log, self.config)))
                 return
+            except (LogPlayerError, OSError) as error:
+                self.overview.note(f"the standby cannot take over, and tries again: {error}")
+                await asyncio.sleep(RETRY_SECONDS[-1])
 
     def _submit(self, request: events.SubmitJob) -> None:
         """On a thread of its own, for as long as the job lasts."""
