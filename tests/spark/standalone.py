@@ -65,7 +65,7 @@ def kill(pid: int) -> bool:
 class Cluster:
     """The daemons. Use as a context: they are killed at its end."""
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 4) -> None:
         import pyspark
 
         from logplayer.spark.session import prepare_java

@@ -23,6 +23,7 @@ from logplayer.spark.resident.events import (
     Note,
     RetryAsked,
     SayPlaying,
+    SparkEnded,
     StopAsked,
     SubmitJob,
     TimePassed,
@@ -173,6 +174,12 @@ def test_cancelled_jobs_that_end_in_error_end_the_application() -> None:
     machine.step(TimePassed(DRAIN_MS + CANCEL_MS))
     machine.step(JobEnded(1, error="cancelled"))
     assert End(STOPPED) in machine.step(JobEnded(2, error="cancelled"))
+
+
+def test_without_spark_there_is_nothing_to_wait_for() -> None:
+    machine = made()
+    machine.step(JobEnded(1, error="no JVM"))
+    assert machine.step(SparkEnded()) == [End(STOPPED)]
 
 
 def test_a_stop_between_two_jobs_ends_at_once() -> None:

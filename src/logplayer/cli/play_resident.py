@@ -5,6 +5,7 @@ Python users call :class:`logplayer.spark.resident.driver.Resident` in the same 
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 
@@ -33,7 +34,8 @@ def play_resident(config: Config, *, as_json: bool) -> None:
             _say(as_json, "superseded", {"epoch": ended.epoch})
         click.echo(end_line(as_json, ended))
     finally:
-        session.stop()
+        with contextlib.suppress(Exception):  # If its JVM has died, there is nothing to stop.
+            session.stop()
     if ended.superseded:
         raise SystemExit(3)
 

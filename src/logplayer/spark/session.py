@@ -112,6 +112,14 @@ def executors(session: SparkSession) -> dict[str, int]:
     }
 
 
+def has_ended(session: SparkSession) -> bool:
+    """Whether its JVM has died, or the application was ended: by its master, say."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001 - py4j raises whatever the socket did.
+        return True
+
+
 def is_elastic(session: SparkSession) -> bool:
     """Whether Spark adds executors when tasks wait for them."""
     return str(session.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false")).lower() == "true"

@@ -48,7 +48,7 @@ from logplayer.spark.resident.machine import Machine
 from logplayer.spark.resident.overview import Overview
 from logplayer.spark.resident.placement import run_one
 from logplayer.spark.resident.trimmer import Trimmer
-from logplayer.spark.session import executors, is_elastic
+from logplayer.spark.session import executors, has_ended, is_elastic
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Resident:
         self._standby = standby or Standby()  # Given where it must outlive this application.
         self._over = threading.Event()
         self._playing = threading.Event()
+        self._lost = ""  # Why Spark has ended.
         self._log_last = 0  # As the driver itself saw it: silent groups do not tell.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -115,10 +116,12 @@ class Resident:
         return True
 
     def stop(self) -> Ended:
-        """Drain all groups and end; what does not end in time is cancelled."""
+        """Drain all groups and end; what does not end in time is cancelled. Raises Unavailable if Spark has ended."""
         self.request_stop()
         self._over.wait()
         self._close()
+        if self._lost:
+            raise Unavailable(f"Spark has ended the application: {self._lost}; start it again")
         assert self.machine is not None
         return self.machine.ended or STOPPED
 
@@ -292,6 +295,10 @@ class Resident:
             ended = events.JobEnded(request.job, run_one(context, play_group, task, request.executor))
         except Exception as error:  # noqa: BLE001 - whatever Spark says, the job is over.
             ended = events.JobEnded(request.job, error=_first_line(error))
+            if has_ended(self.spark) and not self._over.is_set():
+                self._lost = ended.error
+                self._post(events.SparkEnded())
+                return
         self._post(ended)
 
     async def _look(self) -> None:
@@ -304,8 +311,14 @@ class Resident:
             self._log_last = info.last
             if info.control != control:
                 control, members = await self._read_members()
-            found = events.Looked(control, members, await asyncio.to_thread(executors, self.spark))
+            found = events.Looked(control, members, await asyncio.to_thread(self._executors))
         self._step(found)
+
+    def _executors(self) -> dict[str, int]:
+        try:
+            return executors(self.spark)
+        except Exception as error:  # noqa: BLE001 - py4j raises whatever the socket did.
+            raise Unavailable(f"Spark does not answer: {_first_line(error)}") from None
 
     async def _trim(self, indexes: Mapping[str, int]) -> None:
         with contextlib.suppress(LogPlayerError, OSError):  # The log is away; the next time does it.

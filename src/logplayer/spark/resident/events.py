@@ -68,13 +68,20 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkEnded:
+    """Spark's JVM has died, or its master has ended the application: no job can be submitted any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Time has passed; ``now`` is in milliseconds of a clock that never goes back."""
 
     now: int
 
 
-Event = Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | Activated | StopAsked | TimePassed
+Event = (
+    Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | Activated | StopAsked | SparkEnded | TimePassed
+)
 
 
 # --- Effects: requests. -----------------------------------------------------------------------------------

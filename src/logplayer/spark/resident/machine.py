@@ -88,6 +88,7 @@ from logplayer.spark.resident.events import (
     Note,
     RetryAsked,
     SayPlaying,
+    SparkEnded,
     StopAsked,
     SubmitJob,
     TimePassed,
@@ -352,6 +353,9 @@ class Machine:
         self._stop()
         self._go_on()
 
+    def _spark_ended(self, event: SparkEnded) -> None:
+        self._end()  # Its tasks die with it, or stop by themselves; there is nothing to wait for.
+
     def _stop(self) -> None:
         if not self.stopping:
             self.stopping = True
@@ -380,5 +384,6 @@ _HANDLERS: dict[type, Callable[[Machine, Any], None]] = {
     TrimTried: Machine._trimmed,
     RetryAsked: Machine._retry_requested,
     StopAsked: Machine._stop_requested,
+    SparkEnded: Machine._spark_ended,
     TimePassed: Machine._ticked,
 }
