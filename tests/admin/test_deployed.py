@@ -111,6 +111,7 @@ def test_the_dashboard_shows_most_of_what_there_is() -> None:
         "logplayer_target_lag_bytes",
         "logplayer_target_queued_entries",
         "logplayer_target_in_flight_entries",
+        "logplayer_group_playing",
         "logplayer_group_starts",
         "logplayer_store_index",
         "logplayer_store_epoch",
