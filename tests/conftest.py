@@ -78,6 +78,7 @@ LONG = (
     "tests/log/test_kit_nats.py",
     "tests/log/test_kit_etcd.py",
     "tests/spark/test_processes.py",
+    "tests/spark/test_standalone.py",
     "tests/spec/test_spec_trace.py",
     "tests/process/test_campaign.py",
     "tests/target/test_store_contract.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -90,6 +91,7 @@ def make_session(
     with _QuietStart():
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # It tells of every thread that ends.
     return session
 
 
