@@ -344,7 +344,7 @@ def metrics_page() -> str:
         "",
         *_fields(TargetStatus, TARGET_FIELDS),
         "",
-        "On Spark the answer covers all resident players, and has two more fields: `groups` (which worker plays which group, and the age of its last heartbeat) and `notes` (the driver's last decisions).",
+        "On Spark the answer covers all resident players, and has three more fields: `groups` (the state of each group, which worker plays it, and the age of its last heartbeat), `slots` (of the executors that Spark has) and `notes` (the driver's last decisions).",
         "",
         "## Metrics",
         "",

@@ -25,7 +25,7 @@ class TargetStatus:
 
     target: str
     address: str
-    state: str  # LIVE, CATCHING_UP, SUSPENDED, or BLOCKED with the reason in ``error``
+    state: str  # LIVE, CATCHING_UP, SUSPENDED, or BLOCKED with the reason in ``error``; on Spark also SILENT
     session: str
     index: int  # Durable at the target, by its own word; -1 if it has not been heard yet.
     lag_entries: int  # Indexes up to the log's end that it does not have yet, its own and others'.
