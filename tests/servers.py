@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -143,3 +144,34 @@ def postgres_url() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     with redis_server() as url:
         yield url
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[str]:
+    """A server with the API of S3 (moto's) on loopback, with a bucket called ``bucket``; gives HOST:PORT."""
+    program = Path(sys.executable).parent / "moto_server"
+    if not program.exists():
+        missing("moto's server is not installed")
+    port = free_port()
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    words = [sys.executable, str(program), "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(words, env={**os.environ, **keys}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+
+        give = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **give)
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                client.create_bucket(Bucket="bucket")
+                break
+            except BotoCoreError:
+                assert process.poll() is None, "moto's server ended"
+                assert time.monotonic() < deadline, "moto's server did not start"
+                time.sleep(0.1)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()

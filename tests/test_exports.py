@@ -42,7 +42,7 @@ PLAYER = {
     "RangeMap",
     "Security",
 }
-READS = {"consistent_cut", "make_session", "position", "wait_for"}
+READS = {"consistent_cut", "make_session", "position", "spark", "wait_for"}
 ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 EXPORTED = BACKUP | LOG | PRODUCERS | TARGETS | STORES | PLAYER | READS | ERRORS | {"__version__"}
 HEAVY = ("grpc", "pyspark", "click", "google", "psycopg", "redis", "rocksdict", "nats", "confluent_kafka", "asyncio")

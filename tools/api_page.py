@@ -22,7 +22,9 @@ SECURITY = re.compile(r"= Security\([^)]*\)")
 
 def api_page() -> str:
     """The whole page."""
-    names = [name for name in logplayer.__all__ if name not in ("__version__", "sync") and not hasattr(errors, name)]
+    names = [
+        name for name in logplayer.__all__ if name not in ("__version__", "spark", "sync") and not hasattr(errors, name)
+    ]
     parts = [
         "# The Python API, name by name\n",
         "<!-- Written by tools/docs from the code; change it there. -->\n",
@@ -30,6 +32,7 @@ def api_page() -> str:
     ]
     for name in sorted(names, key=str.lower):
         parts += _entry(f"lp.{name}", getattr(logplayer, name), 2)
+    parts += _entry("lp.spark.once", logplayer.spark.once, 2)
     parts += ["## lp.sync\n", _text(inspect.getdoc(logplayer.sync) or "")]
     for name in BLOCKING:
         parts += _entry(f"lp.sync.{name}", getattr(logplayer.sync, name), 3)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from logplayer import spark as spark
     from logplayer import sync as sync
     from logplayer.api.opened import OpenedLog, open_log
     from logplayer.api.player import EmbeddedPlayer as Player
@@ -223,6 +224,7 @@ __all__ = [
     "position",
     "put",
     "restore_log",
+    "spark",
     "sync",
     "wait_for",
 ]
@@ -232,8 +234,8 @@ if not TYPE_CHECKING:  # To a type checker it would say that every name is there
 
     def __getattr__(name: str) -> Any:
         """Load the module of a public name when it is first asked for."""
-        if name == "sync":
-            return importlib.import_module("logplayer.sync")
+        if name in ("spark", "sync"):
+            return importlib.import_module(f"logplayer.{name}")
         try:
             module, inside = _WHERE[name]
         except KeyError:

@@ -29,7 +29,7 @@ SHORT = {
 
 def public() -> Iterator[tuple[str, Any]]:
     blocking = {name: getattr(lp.sync, name) for name in ("open_log", "BlockingLog", "BlockingProducer", "wait_for")}
-    exported = {name: getattr(lp, name) for name in lp.__all__ if name not in ("__version__", "sync")}
+    exported = {name: getattr(lp, name) for name in lp.__all__ if name not in ("__version__", "spark", "sync")}
     for name, thing in [*exported.items(), *((f"sync.{name}", thing) for name, thing in blocking.items())]:
         if hasattr(errors, name) or name in VALUES:
             continue

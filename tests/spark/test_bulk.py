@@ -118,7 +118,7 @@ def test_archiving_again_adds_only_what_is_new(spark: SparkSession, wal: FileWal
 def test_what_was_trimmed_too_early_is_said(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
     wal.append(some(300))
     archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
-    (open_archive(tmp_path / "archive").file(101)).unlink()
+    Path(open_archive(tmp_path / "archive").file(101)).unlink()
     event_loop.run(wal.log.trim(150))
     with pytest.raises(Trimmed, match="entry 101 was trimmed before it was archived"):
         archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)

@@ -72,7 +72,7 @@ def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
 
 @click.command()
 @spark_options
-@click.option("--to", "path", required=True, help="The archive's directory; all executors must see it.")
+@click.option("--to", "path", required=True, help="A directory that all executors see, or s3://bucket/path.")
 @click.option("--range-entries", default=10_000, show_default=True, help="Entries per file, fixed by the first run.")
 @click.option("--trim", is_flag=True, help="Then trim the log up to what is archived and every target has.")
 @click.option("--force", is_flag=True, help="With --trim: also what a target does not have yet; it needs a backfill.")
@@ -137,6 +137,7 @@ def _trim_archived(log: LogPlace, through: int, force: bool) -> tuple[int, str]:
 @click.option("--player", default="", metavar="HOST:PORT", help="Report the verdict to this player, for its page.")
 @click.option("--archive", default="", help="Where entries are that the log no longer has.")
 @click.option("--map", "first_map", default="", help="The first shard map, if the log has no record of it.")
+@click.option("--scratch", default="", help="Temporary files: a place that all executors reach; default: this machine.")
 def audit(
     config_path: str | None,
     log_address: str,
@@ -145,6 +146,7 @@ def audit(
     player: str,
     archive: str,
     first_map: str,
+    scratch: str,
     master: str,
     as_json: bool,
     **secure: Any,
@@ -166,7 +168,7 @@ def audit(
     )
     if prepared.stood:
         with _session(master) as session:
-            verdicts = judge(session, prepared)
+            verdicts = judge(session, prepared, scratch=scratch)
     else:
         verdicts = list(prepared.verdicts.values())
     for verdict in verdicts:
@@ -225,6 +227,7 @@ def _tell(verdict: AuditVerdict) -> str:
 @click.option("--first-map", default="", help="The first shard map, if the log has no record of it.")
 @click.option("--archive", default="", help="Where entries are that the log no longer has.")
 @click.option("--tasks", default=8, show_default=True, help="Read the log with at least this many tasks.")
+@click.option("--scratch", default="", help="Temporary files: a place that all executors reach; default: this machine.")
 @click.option("--no-register", is_flag=True, help="Fill only: do not make the targets members of the log.")
 def backfill(
     config_path: str | None,
@@ -235,6 +238,7 @@ def backfill(
     first_map: str,
     archive: str,
     tasks: int,
+    scratch: str,
     no_register: bool,
     master: str,
     as_json: bool,
@@ -273,6 +277,7 @@ def backfill(
             register=not no_register,
             security=log.security,
             tasks=tasks,
+            scratch=scratch,
         )
     for filled in done:
         if as_json:

@@ -5,17 +5,15 @@ first=00000000000000000001/entries.parquet    entries 1 to N
 first=00000000000000010001/entries.parquet    entries N + 1 to 2 N
 
 Ranges are aligned and only whole ones are archived, so a file never changes once it has its name: writing it again,
-by a retried task or a second archiver, puts the same rows in the same place. The rename is the commit point; a crash
-before it leaves a file with a name that nobody reads. After the last whole range is the live tail: the log has it.
+by a retried task or a second archiver, puts the same rows in the same place. The rename is the commit point (on an
+object store the copy, see ``folders``); a crash before it leaves a file with a name that nobody reads. After the last
+whole range is the live tail: the log has it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logplayer.errors import CorruptEntry, LogFormatError, Trimmed, UserError
-from logplayer.fsync import sync
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Info, Record
 from logplayer.spark import event_loop
 from logplayer.spark.arrow import column
+from logplayer.spark.folders import Folder, LocalFolder, open_file, open_folder
 from logplayer.spark.source import batches
 
 FORMAT = 2  # Since 2 entries have chain values.
@@ -40,16 +38,16 @@ SCHEMA = batches.RAW_SCHEMA.append(pa.field("chain", pa.binary())).append(pa.fie
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive in a directory that the driver and all executors see under the same path."""
+    """An archive in a place that the driver and all executors reach."""
 
-    path: Path
+    folder: Folder
     log_id: str
     range_entries: int
     begin: int  # The log's first entry when the archive was made: nothing before it is here.
 
-    def file(self, low: int) -> Path:
+    def file(self, low: int) -> str:
         """Where the range that starts at ``low`` is, or will be."""
-        return self.path / f"first={low:020}" / "entries.parquet"
+        return self.folder.file(file_name(low))
 
     def bounds(self, index: int) -> tuple[int, int]:
         """The aligned range that holds ``index``."""
@@ -59,9 +57,10 @@ class Archive:
     def files(self) -> list[tuple[int, int, str]]:
         """(first, last, path) of the files from the beginning up to the first one that is missing."""
         found = []
+        there = self.folder.names()
         low, high = self.bounds(self.begin)
-        while (path := self.file(low)).is_file():
-            found.append((max(low, self.begin), high, str(path)))
+        while file_name(low) in there:
+            found.append((max(low, self.begin), high, self.file(low)))
             low, high = self.bounds(high + 1)
         return found
 
@@ -74,9 +73,10 @@ class Archive:
     def missing(self, info: Info) -> list[tuple[int, int]]:
         """The whole ranges of the log that are not archived yet."""
         low, high = self.bounds(self.begin)
+        there = self.folder.names()
         todo = []
         while high <= info.last:
-            if not self.file(low).is_file():
+            if file_name(low) not in there:
                 todo.append((max(low, self.begin), high))
             low, high = self.bounds(high + 1)
         if todo and todo[0][0] < info.first:
@@ -87,30 +87,23 @@ class Archive:
         return todo
 
 
-def local_path(path: str | Path) -> Path:
-    """The directory that ``path`` names, as such or as file:///..."""
-    text = str(path)
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
-    plain = re.sub(r"^file:(//)?(?=/)", "", text)
-    if scheme and plain == text:
-        raise UserError(
-            f"{text!r} is not a directory of this machine: write a path, or file:///path, that driver and executors "
-            f"share; {scheme.group(1)}: is not supported"
-        )
-    return Path(plain)
+def file_name(low: int) -> str:
+    """The file of the range that starts at ``low``."""
+    return f"first={low:020}/entries.parquet"
 
 
 def open_archive(path: str | Path, log_id: str = "") -> Archive:
     """The archive at ``path``; with ``log_id`` it must be that log's."""
-    root = local_path(path)
+    root = open_folder(path)
     try:
-        meta = json.loads((root / META).read_text())
+        content = root.read(META)
+        if content is None:
+            raise UserError(f"there is no archive at {root}; `logplayer archive` makes one")
+        meta = json.loads(content)
         found = Archive(root, meta["log_id"], int(meta["range_entries"]), int(meta["begin"]))
         version = int(meta["format"])
-    except FileNotFoundError:
-        raise UserError(f"there is no archive at {root}; `logplayer archive` makes one") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise LogFormatError(f"{root / META} cannot be read ({error}); restore it from a backup") from None
+        raise LogFormatError(f"{root.file(META)} cannot be read ({error}); restore it from a backup") from None
     if version != FORMAT:
         what = "upgrade" if version > FORMAT else "start a new archive"
         raise LogFormatError(f"the archive at {root} has format {version}, this version knows {FORMAT}: {what}")
@@ -121,38 +114,27 @@ def open_archive(path: str | Path, log_id: str = "") -> Archive:
 
 def make_archive(path: str | Path, info: Info, range_entries: int = RANGE_ENTRIES) -> Archive:
     """The archive at ``path``, made if it is not there. Its ranges are fixed when it is made."""
-    root = local_path(path)
-    if not (root / META).exists():
-        root.mkdir(parents=True, exist_ok=True)
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise UserError(f"this user may not write to the archive at {root}; check the directory's owner")
-    if not (root / META).exists():
+    root = open_folder(path)
+    root.require_exclusive()
+    if isinstance(root, LocalFolder):
+        root.path.mkdir(parents=True, exist_ok=True)
+        if not os.access(root.path, os.W_OK | os.X_OK):
+            raise UserError(f"this user may not write to the archive at {root}; check the directory's owner")
+    if root.read(META) is None:
         meta = {"format": FORMAT, "log_id": info.log_id, "range_entries": range_entries, "begin": info.first}
-        new = root / f".{uuid.uuid4().hex}.tmp"
-        new.write_text(json.dumps(meta))
-        with contextlib.suppress(FileExistsError):  # Another writer was faster; its choice holds.
-            os.link(new, root / META)
-        new.unlink()
-    return open_archive(root, info.log_id)
+        root.put_if_absent(META, json.dumps(meta).encode())  # If another writer was faster, its choice holds.
+    return open_archive(path, info.log_id)
 
 
 def write_file(log: LogPlace, kept: Archive, first: int, last: int) -> int:
     """Archive one whole range; returns the number of entries. Idempotent: see the module."""
     low, _ = kept.bounds(first)
-    path = kept.file(low)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.parent / f".{uuid.uuid4().hex}.tmp"
     count = 0
-    try:
-        with pq.ParquetWriter(new, SCHEMA, compression="zstd", compression_level=1, write_page_checksum=True) as out:
-            for group in _groups(log, first, last):
-                out.write_batch(group)
-                count += group.num_rows
-        sync(new)
-        new.replace(path)
-        sync(path.parent)
-    finally:
-        new.unlink(missing_ok=True)
+    checked = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
+    with kept.folder.write(file_name(low)) as file, pq.ParquetWriter(file, SCHEMA, **checked) as out:
+        for group in _groups(log, first, last):
+            out.write_batch(group)
+            count += group.num_rows
     return count
 
 
@@ -180,7 +162,7 @@ def read_file(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
     """The rows ``[first, last]`` of one file, in order, with page checksums verified."""
     at = first
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with open_file(path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as file:
             for batch in file.iter_batches(batch_size=4096):
                 indexes = batch.column("log_index")
                 whole = indexes[0].as_py() >= first and indexes[-1].as_py() <= last
@@ -193,6 +175,13 @@ def read_file(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
         raise CorruptEntry(
             f"entry {at} cannot be read: the archive's file {path} is damaged ({why}); restore it from a backup", at
         ) from None
+
+
+def times_of(path: str) -> tuple[list[int], list[int]]:
+    """The indexes of a file and their commit times in microseconds."""
+    with open_file(path) as opened, pq.ParquetFile(opened) as file:
+        table = file.read(["log_index", "committed_at"])
+    return table.column("log_index").to_pylist(), table.column("committed_at").cast(pa.int64()).to_pylist()
 
 
 def _within(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:

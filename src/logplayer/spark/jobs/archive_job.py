@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logplayer.log.open import LogPlace
 from logplayer.spark import event_loop
-from logplayer.spark.jobs.archive import RANGE_ENTRIES, Archive, local_path, make_archive, write_file
+from logplayer.spark.folders import open_folder
+from logplayer.spark.jobs.archive import RANGE_ENTRIES, Archive, make_archive, write_file
 from logplayer.spark.jobs.progress import run_tasks
 from logplayer.wire.security import NONE, Security
 
@@ -48,7 +49,7 @@ def archive_log(
 
 def prepare_archive(log: LogPlace, path: str, range_entries: int = RANGE_ENTRIES) -> Todo:
     """Look at the log, make the archive if it is new, and see what it lacks: for that Spark is not needed."""
-    local_path(path)
+    open_folder(path).require_exclusive()
     with event_loop.opened(log) as opened:
         info = event_loop.run(opened.info())
     kept = make_archive(path, info, range_entries)

@@ -12,7 +12,6 @@ judged, because it does not answer or because the log is damaged before its inde
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from logplayer.log.chain import chain_at
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Info, Kind
 from logplayer.spark import event_loop
+from logplayer.spark.folders import scratch as scratch_folder
 from logplayer.spark.jobs import expected_state
 from logplayer.spark.jobs.archive import Archive, open_archive
 from logplayer.spark.jobs.compare import ComparedStore, Snapshot, StoreAddress, compare_store, refused_entries
@@ -74,11 +74,12 @@ def audit(
     archive: str = "",
     first_map: ShardMap | None = None,
     security: Security = NONE,
+    scratch: str = "",
     show: bool = True,
 ) -> list[AuditVerdict]:
     """One verdict for each target that is named, or, with none, for each member whose address the log knows."""
     prepared = prepare(log, addresses=addresses, stores=stores, archive=archive, first_map=first_map, security=security)
-    return judge(spark, prepared, show=show)
+    return judge(spark, prepared, scratch=scratch, show=show)
 
 
 def prepare(
@@ -140,10 +141,10 @@ def _problem(found: Position, info: Info, value: bytes | None) -> str:
     return ""
 
 
-def judge(spark: SparkSession, prepared: Prepared, *, show: bool = True) -> list[AuditVerdict]:
-    """Read the log, compare, and explain what differs."""
+def judge(spark: SparkSession, prepared: Prepared, *, scratch: str = "", show: bool = True) -> list[AuditVerdict]:
+    """Read the log, compare, and explain what differs. ``scratch`` is for temporary files that all executors reach."""
     stood, verdicts, routes, pieces = prepared.stood, prepared.verdicts, prepared.routes, prepared.pieces()
-    with tempfile.TemporaryDirectory(prefix="logplayer-audit-") as folder:
+    with scratch_folder(scratch, "audit") as folder:
         jobs = [expected_state.Job(prepared.log, piece, routes, prepared.through, folder) for piece in pieces]
         folded, damage = _folded(run_tasks(spark, "read the log", jobs, fold_readable, show=show))
         for name in [name for name in stood if damage is not None and stood[name].index >= damage.index]:

@@ -12,7 +12,6 @@ The sessions have epoch 0, below every player's: a player that opens a target en
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +30,8 @@ from logplayer.log.open import LogPlace
 from logplayer.log.protocol import History, Info, Kind, Log
 from logplayer.spark import event_loop
 from logplayer.spark.arrow import column
+from logplayer.spark.folders import open_file, open_folder
+from logplayer.spark.folders import scratch as scratch_folder
 from logplayer.spark.jobs import expected_state
 from logplayer.spark.jobs.archive import Archive, open_archive
 from logplayer.spark.jobs.bulk_load import load_sqlite, require_buildable
@@ -80,6 +81,7 @@ class _Run:
     show: bool
     log_id: str
     tasks: int
+    scratch: str = ""
 
     def routes(self, decided: Routes, through: int) -> Routes:
         """History as the targets are to have it: the map that is in force after ``through``."""
@@ -97,9 +99,13 @@ def backfill(
     register: bool = True,
     security: Security = NONE,
     tasks: int = 8,
+    scratch: str = "",
     show: bool = True,
 ) -> list[Filled]:
-    """Fill the targets and hand them over. The log must be one that this process may append to, if ``register``."""
+    """Fill the targets and hand them over. The log must be one that this process may append to, if ``register``.
+
+    ``scratch`` is for temporary files that all executors can reach; the driver's own disk if it is empty.
+    """
     _require_targets(fills)
     place = LogPlace(log, security)
     with event_loop.opened(place, readonly=not register) as opened:
@@ -107,7 +113,7 @@ def backfill(
         decided = event_loop.run(load_routes(opened, first_map))
         _check(decided, fills, new_map)
         kept = open_archive(archive, info.log_id) if archive else None
-        run = _Run(spark, place, fills, kept, show, info.log_id, tasks)
+        run = _Run(spark, place, fills, kept, show, info.log_id, tasks, scratch)
         planned = decided if new_map is None else replace(decided, maps=(*decided.maps, (info.last, new_map)))
         counts = _bulk(run, planned, info)
         if register and new_map is not None:
@@ -215,7 +221,7 @@ def _bulk(run: _Run, decided: Routes, info: Info) -> dict[str, int]:
     _require_beginning(run.archive.begin if run.archive else info.first)
     routes = run.routes(decided, info.last)
     pieces = plan(info, 1, info.last, run.archive, 32 << 20, run.tasks)
-    with tempfile.TemporaryDirectory(prefix="logplayer-backfill-") as folder:
+    with scratch_folder(run.scratch, "backfill") as folder:
         files = {fill.target: info.last for fill in run.fills if fill.path}
         servers = {fill.target: info.last for fill in run.fills if not fill.path}
         jobs = [expected_state.Job(run.log, piece, routes, files, folder) for piece in pieces] if files else []
@@ -258,26 +264,24 @@ def spread_piece(job: expected_state.Job) -> list[expected_state.Folded]:
     folded = []
     for target, messages in parts.items():
         if messages:
-            path = expected_state.file_of(job, target)
-            _write_messages(path, messages)
-            folded.append(expected_state.Folded(target, job.piece.first, 0, len(messages), str(path)))
+            path = _write_messages(job, target, messages)
+            folded.append(expected_state.Folded(target, job.piece.first, 0, len(messages), path))
     return folded
 
 
-def _write_messages(path: Path, messages: list[Message]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f".{id(messages)}.tmp")
-    with open(new, "wb") as file, pa.ipc.new_stream(file, MESSAGES) as out:
+def _write_messages(job: expected_state.Job, target: str, messages: list[Message]) -> str:
+    folder, name = open_folder(job.folder), expected_state.file_of(job, target)
+    with folder.write(name) as file, pa.ipc.new_stream(file, MESSAGES) as out:
         for at in range(0, len(messages), 1024):
             indexes, payloads, _, chain = zip(*messages[at : at + 1024], strict=True)
             columns = [column(indexes, pa.int64()), column(payloads, pa.binary()), column(chain, pa.binary())]
             out.write_batch(pa.RecordBatch.from_arrays(columns, schema=MESSAGES))
-    new.replace(path)
+    return folder.file(name)
 
 
 def _messages(files: Sequence[str]) -> Iterator[Message]:
     for path in files:
-        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+        with open_file(path) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
                 for index, payload, chain in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     yield Message(index, payload, chain=chain)

@@ -8,10 +8,8 @@ newest piece first, then gives the target's content in one pass over sorted file
 from __future__ import annotations
 
 import heapq
-import uuid
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from logplayer.core.digest import entry_digest
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Kind
 from logplayer.spark.arrow import TRUE, column, columns
+from logplayer.spark.folders import open_file, open_folder
 from logplayer.spark.jobs.routes import Routes, Share, Splitter
 from logplayer.spark.source.plan import Piece
 
@@ -49,6 +48,7 @@ class Folded(NamedTuple):
     digest: int
     entries: int
     file: str
+    file_bytes: int = 0
     quarantined: tuple[int, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()  # Entries that a target refuses for good, and why; the first ones.
 
@@ -107,7 +107,7 @@ def fold_piece(job: Job) -> list[Folded]:
             job.piece.first,
             mine.digest & _MASK,
             mine.entries,
-            _write(job, target, mine) if mine.keys else "",
+            *(_write(job, target, mine) if mine.keys else ("", 0)),
             tuple(mine.aside),
             tuple(mine.refused),
         )
@@ -116,25 +116,21 @@ def fold_piece(job: Job) -> list[Folded]:
     ]
 
 
-def file_of(job: Job, target: str) -> Path:
-    """Where the target's share of the piece goes; the hash is for names that differ only in what a file cannot have."""
+def file_of(job: Job, target: str) -> str:
+    """The file for the target's share of the piece; names may differ only in what a file's name cannot have."""
     safe = "".join(c if c.isalnum() else "_" for c in target)[:40]
-    return (
-        Path(job.folder) / f"{safe}-{blake2b(target.encode(), digest_size=8).hexdigest()}-{job.piece.first:020}.arrow"
-    )
+    return f"{safe}-{blake2b(target.encode(), digest_size=8).hexdigest()}-{job.piece.first:020}.arrow"
 
 
-def _write(job: Job, target: str, mine: _Taken) -> str:
-    """The last change of each key, sorted by key."""
-    path = file_of(job, target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+def _write(job: Job, target: str, mine: _Taken) -> tuple[str, int]:
+    """The last change of each key, sorted by key: the file, and how many bytes it is about."""
+    folder, name = open_folder(job.folder), file_of(job, target)
     table = pa.table(columns((mine.keys, mine.indexes, mine.values), SCHEMA), schema=SCHEMA)
     table = _newest_first(table.append_column("order", column(range(table.num_rows, 0, -1), pa.int64())))
-    with open(new, "wb") as file, pa.ipc.new_stream(file, SCHEMA) as out:
-        out.write_table(table.select(SCHEMA.names), max_chunksize=ROWS_PER_BATCH)
-    new.replace(path)
-    return str(path)
+    table = table.select(SCHEMA.names)
+    with folder.write(name) as file, pa.ipc.new_stream(file, SCHEMA) as out:
+        out.write_table(table, max_chunksize=ROWS_PER_BATCH)
+    return folder.file(name), table.nbytes
 
 
 def _newest_first(table: pa.Table) -> pa.Table:
@@ -158,7 +154,7 @@ Columns = tuple[list[bytes], list[int], list[bytes | None]]
 def merge_columns(parts: Sequence[Folded]) -> Iterator[Columns]:
     """The same in columns, a few thousand rows at a time."""
     files = [part for part in sorted(parts, key=lambda part: -part.first) if part.file]
-    if sum(Path(part.file).stat().st_size for part in files) <= IN_MEMORY_BYTES_MAX:
+    if sum(part.file_bytes for part in files) <= IN_MEMORY_BYTES_MAX:
         yield from _merge_in_memory(files)
         return
     streams = [_read(part.file, order) for order, part in enumerate(files)]
@@ -181,7 +177,7 @@ def merge_columns(parts: Sequence[Folded]) -> Iterator[Columns]:
 def _merge_in_memory(files: Sequence[Folded]) -> Iterator[Columns]:
     tables = []
     for order, part in enumerate(files):
-        with pa.OSFile(part.file) as file, pa.ipc.open_stream(file) as reader:
+        with open_file(part.file) as file, pa.ipc.open_stream(file) as reader:
             table = reader.read_all()
         tables.append(table.append_column("order", column([order] * table.num_rows, pa.int64())))
     if tables:
@@ -193,7 +189,7 @@ def _merge_in_memory(files: Sequence[Folded]) -> Iterator[Columns]:
 
 
 def _read(path: str, order: int) -> Iterator[tuple[bytes, int, int, bytes | None]]:
-    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+    with open_file(path) as file, pa.ipc.open_stream(file) as reader:
         for batch in reader:
             keys, indexes, values = (column.to_pylist() for column in batch.columns)
             for key, index, value in zip(keys, indexes, values, strict=True):

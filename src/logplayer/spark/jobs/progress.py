@@ -44,7 +44,7 @@ def run_tasks(
         try:
             context.setJobGroup(group, label, interruptOnCancel=True)
             results: list[R | LogPlayerError] = (
-                context.parallelize(list(items), len(items)).map(partial(attempt, work)).collect()
+                context.parallelize(list(items), len(items)).map(_shipped(partial(attempt, work))).collect()
             )
         except BaseException:
             context.cancelJobGroup(group)
@@ -56,6 +56,12 @@ def run_tasks(
             context.setLocalProperty("spark.jobGroup.id", unset)
         bar.update(len(items) - bar.pos)
     return checked(results)
+
+
+def _shipped(work: Callable[[T], R]) -> Callable[[T], R]:
+    from logplayer.spark.shipped import ShippedFunction  # It needs PySpark, which this module's importers may lack.
+
+    return ShippedFunction(work)
 
 
 def attempt(work: Callable[[T], R], item: T) -> R | LogPlayerError:

@@ -8,29 +8,32 @@ one writer anyway, and so a replay that sorts its rows into other partitions doe
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import StructType
 
-from logplayer.errors import ConfigError, UserError
+from logplayer.errors import UserError
 from logplayer.log.open import LogPlace
-from logplayer.log.protocol import ENTRY_BYTES_MAX, NewEntry
+from logplayer.log.protocol import NewEntry
 from logplayer.spark import event_loop
-from logplayer.spark.arrow import column
+from logplayer.spark.one_line import one_line
+from logplayer.spark.shipped import Shipped
+from logplayer.spark.sinks.rows import PAYLOADS, check_columns, payload_batch
 from logplayer.spark.sinks.staging import Intent, Staged, Staging
 from logplayer.spark.source.options import SparkOptions, require_log
-from logplayer.wire.entries import encode_mutation
 
 GROUP_COUNT = 500
 GROUP_BYTES = 4 << 20
-PAYLOADS = pa.schema([("payload", pa.binary())])
+IN_FLIGHT = 4  # Groups on their way: the log keeps the order of calls that share a producer.
 
 
-class LogStreamWriter(DataSourceStreamArrowWriter):
+class LogStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """``writeStream.format("logplayer").option("log", ADDRESS)``."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
@@ -39,21 +42,20 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         self.options = options
         self.staging = Staging(options.staging)
 
+    @one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self.staging.write(partition_id(), map(payload_batch, iterator), PAYLOADS)
 
+    @one_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        # The producer is this staging directory's own: sequences that start again with a new checkpoint must not be
-        # taken for those of the old one.
-        first_state = {"producer": f"{self.options.producer}-{uuid.uuid4().hex[:12]}", "sequence": 0}
-        intent = self.staging.intend(batchId, messages, first_state)
+        intent = self.staging.intend(batchId, messages, first_log_state(self.options))
         append_intent(require_log(self.options), self.staging, intent)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.staging.discard(messages)
 
 
-class LogBatchWriter(DataSourceArrowWriter):
+class LogBatchWriter(Shipped, DataSourceArrowWriter):
     """``write.format("logplayer").mode("append")``: all rows of a job that succeeds, once.
 
     A job that fails appends nothing, unless the driver dies while it appends: then a part is in, and running the job
@@ -69,18 +71,27 @@ class LogBatchWriter(DataSourceArrowWriter):
         self.producer = f"{options.producer}-{uuid.uuid4().hex[:12]}"
         self.staging = Staging(options.staging)
 
+    @one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self.staging.write(partition_id(), map(payload_batch, iterator), PAYLOADS)
 
+    @one_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = sorted((m for m in messages if isinstance(m, Staged)), key=lambda m: m.partition)
         state = {"producer": self.producer, "sequence": 0}
-        intent = Intent(0, tuple(m.file for m in staged), sum(m.rows for m in staged), state)
+        files = tuple(file for m in staged for file in m.files)
+        intent = Intent(0, files, sum(m.rows for m in staged), state)
         append_all(require_log(self.options), self.staging, intent)
         self.staging.discard(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.staging.discard(messages)
+
+
+def first_log_state(options: SparkOptions) -> dict[str, Any]:
+    """The producer is this staging directory's own: sequences that start again with a new checkpoint must not be taken
+    for those of the old one."""
+    return {"producer": f"{options.producer}-{uuid.uuid4().hex[:12]}", "sequence": 0}
 
 
 def append_intent(log: LogPlace, staging: Staging, intent: Intent) -> None:
@@ -94,8 +105,17 @@ def append_all(place: LogPlace, staging: Staging, intent: Intent) -> None:
     if not intent.rows:
         return
     with event_loop.opened(place, readonly=False) as log:
-        for group in _groups(staging, intent):
-            event_loop.run(log.append(group))
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for group in _groups(staging, intent):
+                waiting.append(event_loop.submit(log.append(group)))
+                if len(waiting) >= IN_FLIGHT:
+                    waiting.popleft().result()
+            while waiting:
+                waiting.popleft().result()
+        finally:
+            for rest in waiting:
+                rest.cancel()
 
 
 def _groups(staging: Staging, intent: Intent) -> Iterator[list[NewEntry]]:
@@ -118,46 +138,3 @@ def partition_id() -> int:
     """Which partition of the batch this task writes."""
     context = TaskContext.get()
     return context.partitionId() if context else 0
-
-
-def check_columns(schema: StructType) -> None:
-    """Refuse a DataFrame that holds no transactions, before anything is written."""
-    names = set(schema.fieldNames())
-    if "payload" in names or {"key", "value"} <= names:
-        return
-    if "mutations" in names and isinstance(schema["mutations"].dataType, ArrayType):
-        return
-    raise ConfigError(
-        f"rows with the columns {', '.join(schema.fieldNames())} are not transactions: give payload, or key and value "
-        "(and op, target), or mutations (an array of such structs)"
-    )
-
-
-def payload_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """One encoded transaction for each row."""
-    payloads = [encode_row(row) for row in batch.to_pylist()]
-    return pa.RecordBatch.from_arrays([column(payloads, pa.binary())], schema=PAYLOADS)
-
-
-def encode_row(row: dict[str, Any]) -> bytes:
-    """The row as an encoded transaction."""
-    if row.get("payload") is not None:
-        payload = bytes(row["payload"])
-    else:
-        changes: Sequence[dict[str, Any]] = row["mutations"] if row.get("mutations") is not None else [row]
-        payload = b"".join(_mutation(change) for change in changes)
-    if len(payload) > ENTRY_BYTES_MAX:
-        raise UserError(f"a row of {len(payload)} bytes is over the log's limit of {ENTRY_BYTES_MAX} for one entry")
-    return payload
-
-
-def _mutation(change: dict[str, Any]) -> bytes:
-    key, value = _bytes(change.get("key")), change.get("value")
-    op = change.get("op") or ("delete" if value is None else "put")
-    if key is None or op not in ("put", "delete"):
-        raise UserError(f"a row with key {change.get('key')!r} and op {op!r} is not a mutation; op is put or delete")
-    return encode_mutation(key, None if op == "delete" else _bytes(value) or b"", change.get("target") or "").encoded
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else None if value is None else bytes(value)

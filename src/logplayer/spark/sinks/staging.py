@@ -2,7 +2,7 @@
 
 A task writes its rows into a file of its own and reports the file. The driver's ``commit`` then
 
-1. writes the batch's intent, with the list of files, under its final name (the rename is the commit point);
+1. writes the batch's intent, with the list of files, under its final name, if no intent has it (the commit point);
 2. carries it out: appends to the log, or delivers to targets, both idempotent;
 3. forgets the files of the batches before.
 
@@ -13,19 +13,20 @@ be the same. Only the newest batch can be run again; an older one is refused, as
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from logplayer.errors import ConfigError, LogPlayerError
+from logplayer.spark.folders import Folder, open_folder
+from logplayer.spark.sinks.parts import Part, StagedParts
 
 
 @dataclass
@@ -36,103 +37,127 @@ class Staged(WriterCommitMessage):
     file: str
     rows: int
 
+    @property
+    def files(self) -> list[str]:
+        return [self.file]
+
 
 @dataclass(frozen=True)
 class Intent:
-    """What one micro-batch does. ``state`` is the sink's own, as it is before the batch."""
+    """What one micro-batch does. ``state`` is the sink's own, as it is before the batch; ``parts`` is for targets."""
 
     batch: int
     files: tuple[str, ...]
     rows: int
     state: dict[str, Any]
+    parts: tuple[Part, ...] = ()
+
+
+class RowsStage:
+    """Keeps a task's rows in one file."""
+
+    def __init__(self, folder: Folder, partition: int, schema: pa.Schema) -> None:
+        self._staged = Staged(partition, f"{uuid.uuid4().hex}.arrow", 0)
+        self._files = ExitStack()
+        file = self._files.enter_context(folder.write_own(f"rows/{self._staged.file}"))
+        self._out = self._files.enter_context(pa.ipc.new_stream(file, schema))
+
+    def __enter__(self) -> RowsStage:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._out.write_batch(batch)
+        self._staged.rows += batch.num_rows
+
+    def finish(self) -> Staged:
+        self._files.close()
+        return self._staged
 
 
 class Staging:
-    """The directory of one query's sink; the driver and all executors see it under the same path."""
+    """The directory of one query's sink; the driver and all executors reach it under the same name."""
 
     def __init__(self, path: str) -> None:
         if not path:
             raise ConfigError(
                 "the sink needs a place for its state: set checkpointLocation, or option staging to a directory"
             )
-        plain = path.removeprefix("file://")
-        if "://" in plain or plain.startswith("file:"):
-            plain = plain.removeprefix("file:")
-        if "://" in plain:
-            raise ConfigError(f"the sink's state cannot be at {path}; set option staging to a shared directory")
-        self.path = Path(plain)
+        self.folder = open_folder(path)
+        self.folder.require_exclusive()
 
     # --- In tasks ---
 
     def write(self, partition: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Staged:
         """Keep a task's rows, durably, in a file that no other attempt uses."""
-        folder = self.path / "rows"
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{uuid.uuid4().hex}.arrow"
-        rows = 0
-        with open(folder / name, "wb") as file:
-            with pa.ipc.new_stream(file, schema) as out:
-                for batch in batches:
-                    out.write_batch(batch)
-                    rows += batch.num_rows
-            file.flush()
-            os.fsync(file.fileno())
-        return Staged(partition, name, rows)
+        with RowsStage(self.folder, partition, schema) as stage:
+            for batch in batches:
+                stage.add(batch)
+            return stage.finish()
 
     # --- In the driver ---
 
     def intend(self, batch: int, messages: Sequence[Any], first_state: dict[str, Any]) -> Intent:
         """The intent of ``batch``: the one that is there, or a new one on top of the batch before."""
-        newest = self._newest()
+        newest = self.newest()
         if newest is not None and newest.batch == batch:
-            self._drop(message.file for message in messages if message is not None)
+            self._drop(file for message in messages if message is not None for file in message.files)
             return newest
         if newest is not None and newest.batch > batch:
             raise LogPlayerError(
-                f"batch {batch} comes after batch {newest.batch} in {self.path}: the query went back further than "
+                f"batch {batch} comes after batch {newest.batch} in {self.folder}: the query went back further than "
                 "one batch. Give it a new checkpoint, or restore the one that belongs to this staging directory"
             )
         state = self._load("state.json") or first_state
         staged = sorted((message for message in messages if message is not None), key=lambda m: m.partition)
-        intent = Intent(batch, tuple(m.file for m in staged), sum(m.rows for m in staged), state)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._store(self._intent_name(batch), intent.__dict__, exclusive=True)
-        return self._newest() or intent  # A driver that was thought dead may have been faster: its intent holds.
+        files = tuple(file for m in staged for file in m.files)
+        parts = tuple(part for m in staged if isinstance(m, StagedParts) for part in m.parts)
+        intent = Intent(batch, files, sum(m.rows for m in staged), state, parts)
+        self.folder.put_if_absent(self._intent_name(batch), json.dumps(intent.__dict__).encode())
+        return self.newest() or intent  # A driver that was thought dead may have been faster: its intent holds.
 
     def started(self) -> bool:
         """Whether a batch was ever intended here."""
-        return (self.path / "state.json").exists() or bool(self._intents())
+        names = self.folder.names()
+        return "state.json" in names or bool(_intents(names))
 
     def finish(self, intent: Intent, state: dict[str, Any]) -> None:
         """The batch is carried out. Its files stay until the next one is: Spark may run it again."""
-        self._store("state.json", state)
-        for number in self._intents():
+        self.folder.put("state.json", json.dumps(state).encode())
+        names = self.folder.names()
+        for number in _intents(names):
             if number < intent.batch:
-                (self.path / self._intent_name(number)).unlink(missing_ok=True)
+                self.folder.remove(self._intent_name(number))
         keep = set(intent.files)
-        folder = self.path / "rows"
-        if folder.is_dir():
-            self._drop(path.name for path in folder.iterdir() if path.name not in keep)
+        staged = (name.removeprefix("rows/") for name in names if name.startswith("rows/"))
+        self._drop(name for name in staged if name not in keep)
 
     def rows(self, intent: Intent) -> Iterator[pa.RecordBatch]:
         """The rows that the intent names, in the order of the partitions."""
         for name in intent.files:
-            with pa.OSFile(str(self.path / "rows" / name)) as file, pa.ipc.open_stream(file) as reader:
+            with self.folder.open(f"rows/{name}") as file, pa.ipc.open_stream(file) as reader:
                 yield from reader
 
     def discard(self, messages: Sequence[Any]) -> None:
         """An aborted batch's files are nobody's; those of an intent stay."""
-        newest = self._newest()
+        newest = self.newest()
         keep = set(newest.files) if newest else set()
-        self._drop(m.file for m in messages if m is not None and m.file not in keep)
+        self._drop(file for m in messages if m is not None for file in m.files if file not in keep)
 
-    def _newest(self) -> Intent | None:
-        numbers = self._intents()
+    def newest(self) -> Intent | None:
+        """The intent of the newest batch, carried out or not."""
+        numbers = _intents(self.folder.names())
         found = self._load(self._intent_name(max(numbers))) if numbers else None
-        return None if found is None else Intent(found["batch"], tuple(found["files"]), found["rows"], found["state"])
+        if found is None:
+            return None
+        parts = tuple(Part(*part) for part in found.get("parts", ()))
+        return Intent(found["batch"], tuple(found["files"]), found["rows"], found["state"], parts)
 
-    def _intents(self) -> list[int]:
-        return [int(path.stem.removeprefix("intent-")) for path in self.path.glob("intent-*.json")]
+    def state(self) -> dict[str, Any] | None:
+        """The sink's state after the newest batch that was carried out; None if there is none."""
+        return self._load("state.json")
 
     @staticmethod
     def _intent_name(batch: int) -> str:
@@ -140,32 +165,20 @@ class Staging:
 
     def _drop(self, names: Iterable[str]) -> None:
         for name in names:
-            (self.path / "rows" / name).unlink(missing_ok=True)
+            self.folder.remove(f"rows/{name}")
 
     def _load(self, name: str) -> dict[str, Any] | None:
-        try:
-            loaded: dict[str, Any] = json.loads((self.path / name).read_text())
-        except FileNotFoundError:
+        content = self.folder.read(name)
+        if content is None:
             return None
+        try:
+            loaded: dict[str, Any] = json.loads(content)
         except ValueError as error:
-            raise LogPlayerError(f"{self.path / name} cannot be read ({error}); restore it from a backup") from None
+            where = self.folder.file(name)
+            raise LogPlayerError(f"{where} cannot be read ({error}); restore it from a backup") from None
         return loaded
 
-    def _store(self, name: str, value: dict[str, Any], *, exclusive: bool = False) -> None:
-        """Durable under its name, whole or not at all; ``exclusive``: what is there already stays."""
-        new = self.path / f".{name}.{uuid.uuid4().hex}"
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump(value, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if exclusive:
-            with contextlib.suppress(FileExistsError):
-                os.link(new, self.path / name)
-            new.unlink()
-        else:
-            new.replace(self.path / name)
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+
+def _intents(names: Iterable[str]) -> list[int]:
+    """The batches whose intents are among these files."""
+    return [int(found[1]) for name in names if (found := re.fullmatch(r"intent-(\d+)\.json", name))]

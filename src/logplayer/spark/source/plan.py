@@ -70,5 +70,9 @@ def cut(first: int, last: int, count: int) -> list[Piece]:
 
 def entries_per_task(info: Info, first: int, last: int, task_bytes: int, tasks: int) -> int:
     """So many entries that a task reads about ``task_bytes``, and that there is work for ``tasks`` of them."""
-    entry_bytes = max(64, info.bytes // max(1, info.last - info.first + 1))
-    return max(1, min(task_bytes // entry_bytes, -(-(last - first + 1) // tasks)))
+    return max(1, min(task_bytes // mean_entry_bytes(info), -(-(last - first + 1) // tasks)))
+
+
+def mean_entry_bytes(info: Info) -> int:
+    """What an entry takes in the log, on average."""
+    return max(64, info.bytes // max(1, info.last - info.first + 1))

@@ -8,21 +8,30 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from logplayer.errors import Trimmed
 from logplayer.log.open import open_log
-from logplayer.log.protocol import Info, Log
+from logplayer.log.protocol import Info, Log, Record
 from logplayer.spark import event_loop
 from logplayer.spark.jobs.routes import Routes, load_routes
+from logplayer.spark.one_line import one_line, one_line_items
+from logplayer.spark.shipped import Shipped
 from logplayer.spark.source.options import SparkOptions, require_log
-from logplayer.spark.source.plan import plan
+from logplayer.spark.source.plan import mean_entry_bytes, plan
 from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
+from logplayer.spark.source.times import first_since
 
 LOOK_SECONDS = 0.005
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset ``{"log_index": n}`` means that everything up to and including n was read."""
 
     def __init__(self, options: SparkOptions) -> None:
@@ -30,12 +39,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._cap: int | None = None  # availableNow: entries after this one are for the next run.
         self._routes = (0, Routes())  # (the newest control record that is in, decisions)
+        self._since: float | None = None  # When entries were first seen that wait for minEntriesPerTrigger.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_log": None, "_cap": None, "_routes": (0, Routes())}
+        return {"options": self.options}  # All that a task needs.
 
+    @one_line
     def initialOffset(self) -> dict[str, int]:
         info = self._info()
+        if self.options.starting_at_us is not None:
+            kept = open_archive_of(self.options, info.log_id)
+            return {"log_index": first_since(self._opened(), info, kept, self.options.starting_at_us) - 1}
         if self.options.starting == "latest":
             return {"log_index": info.last}
         if self.options.starting != "earliest":
@@ -45,22 +59,65 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"log_index": (kept.begin if kept and reaches else info.first) - 1}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self.options.entries_max) if self.options.entries_max else ReadAllAvailable()
+        if self.options.entries_max:
+            return ReadMaxRows(self.options.entries_max)
+        return ReadMaxBytes(self.options.bytes_max) if self.options.bytes_max else ReadAllAvailable()
 
+    @one_line
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Waits a little for news: cheaper, and sooner there, than the engine's own next look."""
         at = int(start["log_index"])
         last = self._wait_for_news(at)
-        if isinstance(limit, ReadMaxRows):
-            last = min(last, at + limit.max_rows)
+        if self.keep_waiting(last - at):
+            return start
+        most = self.entries_within(limit, at)
+        if most is not None:
+            last = min(last, at + most)
         return {"log_index": max(at, last)}
+
+    def keep_waiting(self, count: int) -> bool:
+        """Whether ``count`` entries are too few for a batch, and have not waited for too long."""
+        if self._cap is not None or count <= 0 or count >= self.options.entries_min:
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if (now - self._since) * 1000 < self.options.delay_ms_max:
+            return True
+        self._since = None
+        return False
+
+    def entries_within(self, limit: ReadLimit, at: int) -> int | None:
+        """How many entries a batch after ``at`` may have, None for any number; bytes are those of the next entries."""
+        if isinstance(limit, ReadAllAvailable):
+            return None  # The trigger says so, whatever the options say.
+        bounds = [self.options.entries_max] if self.options.entries_max else []
+        if self.options.bytes_max:
+            bounds.append(max(1, self.options.bytes_max // self._entry_bytes(at)))
+        return min(bounds, default=None)
+
+    def _entry_bytes(self, at: int) -> int:
+        """What the next entries take on average: those of one short read."""
+        info = self._info()
+        if not info.first <= at + 1 <= info.last:
+            return mean_entry_bytes(info)
+
+        async def next_records(log: Log) -> list[Record]:
+            async for records in log.read(at + 1, info.last):
+                return list(records)
+            return []
+
+        sizes = [len(record.payload) for record in event_loop.run(next_records(self._opened()))]
+        return max(1, sum(sizes) // max(1, len(sizes)))
 
     def reportLatestOffset(self) -> dict[str, int]:
         return {"log_index": self._info().last}
 
+    @one_line
     def prepareForTriggerAvailableNow(self) -> None:
         self._cap = self._info().last
 
+    @one_line
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = int(start["log_index"]) + 1, int(end["log_index"])
         if first > last:
@@ -80,7 +137,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [LogPartition(piece, routes, targets) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self.options, partition)
+        return one_line_items(read_partition(self.options, partition))
 
     def stop(self) -> None:
         if self._log is not None:
@@ -95,13 +152,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _info(self) -> Info:
         return event_loop.run(self._opened().info())
 
+    def newest(self) -> int:
+        """The last entry that a batch may have now."""
+        last = self._info().last
+        return last if self._cap is None else min(last, self._cap)
+
     def _wait_for_news(self, at: int) -> int:
         deadline = time.monotonic() + self.options.poll_ms / 1000
         while True:
-            last = self._info().last
-            if self._cap is not None:
-                return min(last, self._cap)
-            if last > at or time.monotonic() >= deadline:
+            last = self.newest()
+            if self._cap is not None or last > at or time.monotonic() >= deadline:
                 return last
             time.sleep(LOOK_SECONDS)
 

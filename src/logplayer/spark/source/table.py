@@ -29,9 +29,12 @@ from logplayer.log.protocol import Info, Log
 from logplayer.spark import event_loop
 from logplayer.spark.jobs import archive
 from logplayer.spark.jobs.routes import Routes, load_routes
+from logplayer.spark.one_line import one_line, one_line_items
+from logplayer.spark.shipped import Shipped
 from logplayer.spark.source import batches
 from logplayer.spark.source.options import SparkOptions, parse_options, require_log
 from logplayer.spark.source.plan import Piece, plan
+from logplayer.spark.source.times import first_since
 
 
 class LogPlayerSource(DataSource):
@@ -41,6 +44,7 @@ class LogPlayerSource(DataSource):
     def name(cls) -> str:
         return "logplayer"
 
+    @one_line
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._options = parse_options(dict(options))
@@ -51,27 +55,42 @@ class LogPlayerSource(DataSource):
 
             return RECEIPTS
         columns = batches.RAW if self._options.raw else batches.ROWS
-        return f"{columns}, {batches.HEADERS}" if self._options.headers else columns
+        columns = f"{columns}, {batches.HEADERS}" if self._options.headers else columns
+        return f"{columns}, log STRING" if self._options.logs else columns
 
+    @one_line
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._options.mode == "play":
             raise ConfigError("mode=play delivers for ever: use readStream, or `logplayer play`")
+        if self._options.logs:
+            from logplayer.spark.source.several import SeveralLogsReader
+
+            return SeveralLogsReader(self._options)
         return LogReader(self._options)
 
+    @one_line
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if self._options.mode == "play":
             from logplayer.spark.resident.lease import LeaseReader
 
             return LeaseReader(self._options)
+        if self._options.ending_at_us is not None:
+            raise ConfigError("a stream has no end: endingTimestamp is for spark.read")
+        if self._options.logs:
+            from logplayer.spark.source.several import SeveralLogsStream
+
+            return SeveralLogsStream(self._options)
         from logplayer.spark.source.stream import LogStreamReader
 
         return LogStreamReader(self._options)
 
+    @one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from logplayer.spark.sinks.log import LogBatchWriter
 
         return LogBatchWriter(self._options, schema, overwrite)
 
+    @one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if self._options.to == "targets":
             from logplayer.spark.sinks.targets import TargetWriter
@@ -124,7 +143,7 @@ def where(options: SparkOptions) -> tuple[Info, Routes]:
         return event_loop.run(ask(log))
 
 
-class _Push:
+class PushedFilters:
     """Takes the place of a ``pushFilters`` method.
 
     Spark refuses a reader that overrides the method in a session whose configuration has pushdown switched off. This
@@ -183,32 +202,49 @@ class Bounds:
             self.high = high if self.high is None else min(self.high, high)
 
 
-class LogReader(DataSourceReader):
+class LogReader(Shipped, DataSourceReader):
     """The log as a table: what is in it when the query is planned."""
 
-    def __init__(self, options: SparkOptions) -> None:
+    def __init__(self, options: SparkOptions, bounds: Bounds | None = None) -> None:
         self.options = options
-        self.bounds = Bounds(options.targets)
-        self.pushFilters = _Push(self.bounds)  # type: ignore[method-assign]
+        self.bounds = bounds or Bounds(options.targets)
+        self.pushFilters = PushedFilters(self.bounds)  # type: ignore[method-assign]
 
+    @one_line
     def partitions(self) -> Sequence[InputPartition]:
+        return self.pieces()
+
+    def pieces(self) -> list[LogPartition]:
+        """What each task reads."""
         options = self.options
         info, routes = where(options)
         kept = open_archive_of(options, info.log_id)
-        earliest = min(info.first, kept.begin) if kept and kept.through >= info.first - 1 else info.first
-        if options.starting == "latest":
-            first = info.last + 1
-        else:
-            first = earliest if options.starting == "earliest" else int(options.starting)
-        last = info.last if options.ending == "latest" else min(info.last, int(options.ending))
-        first = max(first, self.bounds.low)
-        if self.bounds.high is not None:
-            last = min(last, self.bounds.high)
+        first, last = self._range(info, kept)
         if first > last:
             return []
         pieces = plan(info, first, last, kept, options.task_bytes, options.tasks)
         targets = None if self.bounds.targets is None else tuple(sorted(self.bounds.targets))
         return [LogPartition(piece, routes, targets) for piece in pieces]
 
+    def _range(self, info: Info, kept: archive.Archive | None) -> tuple[int, int]:
+        """The first and the last index that the options and the filters leave."""
+        options = self.options
+        if options.starting == "latest":
+            first = info.last + 1
+        elif options.starting != "earliest":
+            first = int(options.starting)
+        else:
+            first = min(info.first, kept.begin) if kept and kept.through >= info.first - 1 else info.first
+        last = info.last if options.ending == "latest" else min(info.last, int(options.ending))
+        if options.starting_at_us is not None or options.ending_at_us is not None:
+            with event_loop.opened(require_log(options)) as log:
+                if options.starting_at_us is not None:
+                    first = first_since(log, info, kept, options.starting_at_us)
+                if options.ending_at_us is not None:
+                    last = first_since(log, info, kept, options.ending_at_us) - 1
+        if self.bounds.high is not None:
+            last = min(last, self.bounds.high)
+        return max(first, self.bounds.low), last
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self.options, partition)
+        return one_line_items(read_partition(self.options, partition))
