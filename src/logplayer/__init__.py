@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from logplayer.log.file.backup import LogBackup, backup_log, restore_log
-    from logplayer.log.mutations import delete, json_value, put
+    from logplayer.log.mutations import ddl, delete, json_value, put, table
     from logplayer.log.producer import Producer, Receipt
     from logplayer.log.protocol import BadRequest, History, Info, Log, NewEntry, Newest, Record
     from logplayer.player.ended import Ended, EndKind
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from logplayer.wire.codec import decode_position, encode_position
     from logplayer.wire.entries import encode_mutation
     from logplayer.wire.security import Security
+    from logplayer.wire.values import Json
 
 # Public name -> where it is. Type checkers read the imports above; a test compares the two.
 _WHERE: dict[str, tuple[str, str]] = {
@@ -90,6 +91,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "HashShards": ("logplayer.api.player", "HashShards"),
     "History": ("logplayer.log.protocol", "History"),
     "Info": ("logplayer.log.protocol", "Info"),
+    "Json": ("logplayer.wire.values", "Json"),
     "Limits": ("logplayer.core.limits", "Limits"),
     "Log": ("logplayer.log.protocol", "Log"),
     "LogBackup": ("logplayer.log.file.backup", "LogBackup"),
@@ -136,6 +138,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "backup_log": ("logplayer.log.file.backup", "backup_log"),
     "consistent_cut": ("logplayer.target.client", "consistent_cut"),
     "decode_position": ("logplayer.wire.codec", "decode_position"),
+    "ddl": ("logplayer.log.mutations", "ddl"),
     "delete": ("logplayer.log.mutations", "delete"),
     "encode_mutation": ("logplayer.wire.entries", "encode_mutation"),
     "encode_position": ("logplayer.wire.codec", "encode_position"),
@@ -145,6 +148,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "position": ("logplayer.target.client", "position"),
     "put": ("logplayer.log.mutations", "put"),
     "restore_log": ("logplayer.log.file.backup", "restore_log"),
+    "table": ("logplayer.log.mutations", "table"),
     "wait_for": ("logplayer.target.client", "wait_for"),
 }
 
@@ -167,6 +171,7 @@ __all__ = [
     "HashShards",
     "History",
     "Info",
+    "Json",
     "Limits",
     "Log",
     "LogBackup",
@@ -213,6 +218,7 @@ __all__ = [
     "__version__",
     "backup_log",
     "consistent_cut",
+    "ddl",
     "decode_position",
     "delete",
     "encode_mutation",
@@ -224,6 +230,7 @@ __all__ = [
     "put",
     "restore_log",
     "sync",
+    "table",
     "wait_for",
 ]
 

@@ -60,12 +60,16 @@ def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 # --- Transactions. ----------------------------------------------------------------------------------------
 
 _DELETE: Final = 1
+_DDL: Final = 3  # The last operation that is known.
+_DELETED: Final = -1  # In place of a value's end.
+_ROW: Final = -2  # The same: what the mutation has is no value.
 
 
 def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int, int, int]:
     """Where the mutation at ``start`` has its key, its value and its target: first and last bound of each.
 
-    The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at -1.
+    The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at
+    _DELETED; that of a row or a statement ends at _ROW.
     """
     length, at = read_length(payload, start + 1, end)
     stop = at + length
@@ -86,18 +90,69 @@ def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int,
         return key, key_end, value, value_end, target, target_end, stop
     if payload[at] == 0x18:  # Mutation.op
         op, at = read_varint(payload, at + 1, stop)
-        if at < 0 or op > _DELETE:
+        if at < 0 or op > _DDL:
             return _UNKNOWN
-        if op == _DELETE:
-            value_end = -1
+        if op:
+            value_end = _DELETED if op == _DELETE else _ROW
     if at < stop and payload[at] == 0x22:  # Mutation.target
         length, target = read_length(payload, at + 1, stop)
         at = target_end = target + length
         if target < 0 or at > stop:
             return _UNKNOWN
     if at != stop:
-        return _UNKNOWN
+        value_end = _ROW
+        if not _is_row(payload, at, stop):
+            return _UNKNOWN
     return key, key_end, value, value_end, target, target_end, stop
+
+
+def _is_row(payload: bytes, at: int, end: int) -> bool:
+    """Whether there is nothing but a table and its columns from ``at`` on: what routing passes through untouched."""
+    if payload[at] == 0x2A:  # Mutation.table
+        length, table = read_length(payload, at + 1, end)
+        at = table + length
+        if table < 0 or at > end or not _is_text(payload[table:at]):
+            return False
+    while at < end:
+        if payload[at] != 0x32:  # Mutation.columns
+            return False
+        length, at = read_length(payload, at + 1, end)
+        stop = at + length
+        if at < 0 or stop > end:
+            return False
+        if at < stop and payload[at] == 0x0A:  # Column.name
+            length, name = read_length(payload, at + 1, stop)
+            at = name + length
+            if name < 0 or at > stop or not _is_text(payload[name:at]):
+                return False
+        if at < stop and payload[at] == 0x12:  # Column.value
+            length, value = read_length(payload, at + 1, stop)
+            at = value + length
+            if value < 0 or at > stop or not _is_value(payload, value, at):
+                return False
+        if at + 2 == stop and payload[at] == 0x18 and payload[at + 1] <= 1:  # Column.key
+            at = stop
+        if at != stop:
+            return False
+    return True
+
+
+def _is_value(payload: bytes, at: int, end: int) -> bool:
+    """Whether ``[at, end)`` is a Value of one kind or of none. Arrays are left to the generated code."""
+    if at == end:
+        return True
+    tag = payload[at]
+    if tag in (0x08, 0x10, 0x38, 0x40, 0x48, 0x50):  # Numbers and points in time.
+        _, at = read_varint(payload, at + 1, end)
+        return at == end
+    if tag == 0x19:  # Value.real
+        return at + 9 == end
+    if tag in (0x22, 0x2A, 0x32, 0x5A, 0x62):  # Texts and bytes.
+        length, body = read_length(payload, at + 1, end)
+        if body < 0 or body + length != end:
+            return False
+        return tag in (0x32, 0x5A) or _is_text(payload[body:end])
+    return False
 
 
 _UNKNOWN: Final = (0, 0, 0, 0, 0, 0, -1)
@@ -216,7 +271,7 @@ def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
         if stop < 0 and _are_headers(payload, start, end):
             break
-        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+        if stop < 0 or value_end == _ROW or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         changes.append((payload[key:key_end], None if value_end < 0 else payload[value:value_end]))
         start = stop
@@ -231,7 +286,7 @@ def read_rows(entry: int, payload: bytes) -> list[Row] | None:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
         if stop < 0 and _are_headers(payload, start, end):
             break
-        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+        if stop < 0 or value_end == _ROW or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         written = None if value_end < 0 else payload[value:value_end]
         rows.append(_new_tuple(Row, (entry, payload[key:key_end], written)))
