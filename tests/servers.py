@@ -47,8 +47,8 @@ def find_postgres() -> Path | None:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server with its normal durability; gives the url."""
+def postgres_server(*settings: str) -> Iterator[str]:
+    """A PostgreSQL server with its normal durability, and ``settings`` such as "wal_level=logical"; gives the url."""
     programs = find_postgres()
     if programs is None:
         missing("PostgreSQL is not installed")
@@ -68,6 +68,7 @@ def postgres_server() -> Iterator[str]:
 
         run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
+        options += "".join(f" -c {setting}" for setting in settings)
         control = (programs / "pg_ctl", "-D", data, "-w", "-t", "60")
         run(*control, "-l", data / "log", "-o", options, "start")
         try:

@@ -18,6 +18,7 @@ from logplayer.errors import LogPlayerError, UserError
 VERBS = {
     "log": "logplayer.cli.log_group:log",
     "target": "logplayer.cli.target_group:target",
+    "capture": "logplayer.cli.capture:capture",
     "play": "logplayer.cli.play:play",
     "status": "logplayer.cli.status:status",
     "dashboard": "logplayer.cli.dashboard:dashboard",
@@ -35,6 +36,7 @@ VERBS = {
 LINES = {
     "log": "Serve a log, append to it, read it, check it, trim it, back it up.",
     "target": "Serve a shard, show its index, add or remove members.",
+    "capture": "Turn a PostgreSQL's transactions into entries of the log.",
     "play": "Play the log into the targets.",
     "status": "Show each target's state, index and lag.",
     "dashboard": "Show a player in a browser, live.",
