@@ -106,7 +106,7 @@ MARKS = {
         *("tests/sim/test_sim_replay.py", "tests/sim/test_sim_trace.py", "tests/test_exit_codes.py"),
     ),
 }
-SERVERS = {"postgres_url", "redis_url", "nats_cluster", "etcd_cluster"}  # Fixtures that start one.
+SERVERS = {"postgres_url", "redis_url", "nats_cluster", "etcd_cluster", "source_server"}  # Fixtures that start one.
 
 
 def file_of(nodeid: str) -> str:

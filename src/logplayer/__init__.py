@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from logplayer import outbox as outbox
     from logplayer import sync as sync
     from logplayer.api.opened import OpenedLog, open_log
     from logplayer.api.player import EmbeddedPlayer as Player
@@ -226,6 +227,7 @@ __all__ = [
     "json_value",
     "make_session",
     "open_log",
+    "outbox",
     "position",
     "put",
     "restore_log",
@@ -239,8 +241,8 @@ if not TYPE_CHECKING:  # To a type checker it would say that every name is there
 
     def __getattr__(name: str) -> Any:
         """Load the module of a public name when it is first asked for."""
-        if name == "sync":
-            return importlib.import_module("logplayer.sync")
+        if name in ("outbox", "sync"):
+            return importlib.import_module(f"logplayer.{name}")
         try:
             module, inside = _WHERE[name]
         except KeyError:

@@ -210,9 +210,7 @@ async def test_what_an_earlier_process_still_sends_is_refused(source: Source, tm
     await log.close()
 
 
-async def test_a_lost_connection_is_opened_again(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_connection_is_opened_again(source: Source, tmp_path: Path) -> None:
     source.run("CREATE TABLE t (id serial PRIMARY KEY)")
     await capture(source, tmp_path, "t")
     process = child(source, tmp_path, "t")
