@@ -136,7 +136,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    with postgres_server() as url:
+    with postgres_server("wal_level=logical") as url:
         yield url
 
 
