@@ -3,6 +3,9 @@
 ``emit`` writes a logical message into PostgreSQL's write-ahead log (``pg_logical_emit_message``). It is there if and
 only if the transaction commits, no table holds it, and ``logplayer capture postgres`` makes it a part of that
 transaction's entry. Nothing has to be deleted later.
+
+Example:
+    >>> lp.outbox.emit(connection, lp.put("order-7", "paid", target="mailer"))  # doctest: +SKIP
 """
 
 from __future__ import annotations

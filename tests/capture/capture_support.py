@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from logplayer.capture.postgres import capture_postgres
-from logplayer.capture.settings import Choices, Settings
+from logplayer.capture.settings import Choices, CaptureSettings
 from logplayer.log.open import open_log
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
@@ -104,7 +104,7 @@ async def capture(
     said: list[str] = []
     log = await open_log(f"file://{directory}/wal")
     try:
-        settings = Settings(source.url, source.slot, source.slot, tables, choices=choices, **more)
+        settings = CaptureSettings(source.url, source.slot, source.slot, tables, choices=choices, **more)
         async with asyncio.timeout(120):
             entries = await capture_postgres(
                 log, settings, stop=asyncio.Event(), until_now=True, say=lambda what, facts: said.append(what)

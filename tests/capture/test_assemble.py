@@ -8,14 +8,14 @@ import pytest
 
 from logplayer.capture import pgoutput as pg
 from logplayer.capture.assemble import Assembler, SourceTransaction, parts
-from logplayer.capture.settings import Choices, Table
+from logplayer.capture.settings import Choices, SourceTable
 from logplayer.errors import EntryTooLarge, Malformed, UserError
 from logplayer.wire.entries import decode_headers
 from logplayer.wire.rows import decode_row_changes
 
 DEFAULT = Choices()
-T = Table("public", "t", ("id",))
-LINES = Table("shop", "lines", ("order", "nr"), place="order")
+T = SourceTable("public", "t", ("id",))
+LINES = SourceTable("shop", "lines", ("order", "nr"), place="order")
 TABLES = {(table.schema, table.name): table for table in (T, LINES)}
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from logplayer.capture import appender, postgres
-from logplayer.capture.settings import Choices, Settings
+from logplayer.capture.settings import Choices, CaptureSettings
 from logplayer.errors import EntryTooLarge, ProducerConflict, Unavailable, UserError
 from logplayer.log.open import open_log
 from logplayer.log.protocol import NewEntry
@@ -358,7 +358,7 @@ async def test_the_slot_moves_on_while_other_tables_are_busy(
     before = source.confirmed()
     log = await open_log(f"file://{tmp_path}/wal")
     stop = asyncio.Event()
-    settings = Settings(source.url, source.slot, source.slot, ("t",))
+    settings = CaptureSettings(source.url, source.slot, source.slot, ("t",))
     running = asyncio.create_task(postgres.capture_postgres(log, settings, stop=stop))
     async with asyncio.timeout(60):
         while source.confirmed() == before:

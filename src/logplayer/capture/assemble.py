@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from logplayer.capture import pgoutput as pg
 from logplayer.capture.outbox_payload import decode_outbox
 from logplayer.capture.pg_values import Unfit, read_value
-from logplayer.capture.settings import HEADER_BYTES, Choices, Table
+from logplayer.capture.settings import HEADER_BYTES, Choices, SourceTable
 from logplayer.errors import EntryTooLarge, Malformed, UserError
 from logplayer.wire.entries import encode_headers
 from logplayer.wire.rows import Column, Op, encode_row
@@ -31,7 +31,7 @@ _log = logging.getLogger("logplayer.capture")
 class SchemaChange(NamedTuple):
     """The stream describes a table otherwise than before."""
 
-    table: Table
+    table: SourceTable
     before: Description
     after: Description
 
@@ -52,7 +52,7 @@ class SourceTransaction:
     lsn: int = 0  # The commit's end; known when it is complete.
     mutations: list[bytes] = field(default_factory=list)
     headers: list[tuple[str, bytes]] = field(default_factory=list)
-    truncated: list[Table] = field(default_factory=list)
+    truncated: list[SourceTable] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
     kept: bool = False  # It becomes an entry also if it has no mutations.
     encoded_bytes: int = 0
@@ -67,7 +67,7 @@ class SourceTransaction:
 class _Shape:
     """How the rows of one relation are read."""
 
-    def __init__(self, table: Table, relation: pg.Relation, base_types: Mapping[int, int]) -> None:
+    def __init__(self, table: SourceTable, relation: pg.Relation, base_types: Mapping[int, int]) -> None:
         self.table = table
         self.full = relation.identity == "f"
         self.width = len(relation.columns)
@@ -89,7 +89,7 @@ class Assembler:
 
     def __init__(
         self,
-        tables: Mapping[tuple[str, str], Table],
+        tables: Mapping[tuple[str, str], SourceTable],
         base_types: Mapping[int, int],
         choices: Choices,
         known: Mapping[str, Description] | None = None,

@@ -157,15 +157,15 @@ def _array_items(text: str) -> list[str | None]:
     if not (text.startswith("{") and text.endswith("}")):
         raise ValueError(text)
     items: list[str | None] = []
-    at, end = 1, len(text) - 1
+    at, last = 1, len(text) - 1
     while True:
-        found = _ITEM.match(text, at, end)
+        found = _ITEM.match(text, at, last)
         if found is None:
             raise ValueError(text)
         quoted, plain = found.groups()
         items.append(_ESCAPED.sub(r"\1", quoted) if plain is None else None if plain == "NULL" else plain)
         at = found.end()
-        if at == end:
+        if at == last:
             return items
         if text[at] != ",":
             raise ValueError(text)

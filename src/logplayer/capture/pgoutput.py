@@ -121,7 +121,7 @@ _U64, _U32, _I32, _U16 = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct
 _BEGIN, _COMMIT = struct.Struct(">QQI"), struct.Struct(">BQQQ")
 
 
-class _Reader:
+class _MessageReader:
     """Reads a message from its start to its end, and refuses what goes beyond it."""
 
     __slots__ = ("at", "data")
@@ -189,17 +189,17 @@ class _Reader:
         return kind
 
 
-def _begin(reader: _Reader) -> Begin:
+def _begin(reader: _MessageReader) -> Begin:
     lsn, time, xid = reader.unpack(_BEGIN)
     return Begin(lsn, time + EPOCH_US, xid)
 
 
-def _commit(reader: _Reader) -> Commit:
+def _commit(reader: _MessageReader) -> Commit:
     _, lsn, end, time = reader.unpack(_COMMIT)
     return Commit(lsn, end, time + EPOCH_US)
 
 
-def _relation(reader: _Reader) -> Relation:
+def _relation(reader: _MessageReader) -> Relation:
     oid, schema, name, identity = reader.one(_U32), reader.name(), reader.name(), chr(reader.byte())
     columns = []
     for _ in range(reader.one(_U16)):
@@ -208,13 +208,13 @@ def _relation(reader: _Reader) -> Relation:
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
 
 
-def _insert(reader: _Reader) -> Insert:
+def _insert(reader: _MessageReader) -> Insert:
     relation = reader.one(_U32)
     reader.expect(b"N")
     return Insert(relation, reader.cells())
 
 
-def _update(reader: _Reader) -> Update:
+def _update(reader: _MessageReader) -> Update:
     relation, kind, old = reader.one(_U32), reader.expect(b"KON"), None
     if kind != 0x4E:  # N
         old = reader.cells()
@@ -222,34 +222,34 @@ def _update(reader: _Reader) -> Update:
     return Update(relation, old, reader.cells())
 
 
-def _delete(reader: _Reader) -> Delete:
+def _delete(reader: _MessageReader) -> Delete:
     relation = reader.one(_U32)
     reader.expect(b"KO")
     return Delete(relation, reader.cells())
 
 
-def _truncate(reader: _Reader) -> Truncate:
+def _truncate(reader: _MessageReader) -> Truncate:
     count, _ = reader.one(_U32), reader.byte()
     if count * _U32.size > len(reader.data):
         raise reader.wrong("ends too early")
     return Truncate(tuple([reader.one(_U32) for _ in range(count)]))
 
 
-def _logical_message(reader: _Reader) -> LogicalMessage:
+def _logical_message(reader: _MessageReader) -> LogicalMessage:
     flags, lsn, prefix = reader.byte(), reader.one(_U64), reader.name()
     return LogicalMessage(bool(flags & 1), lsn, prefix, reader.raw(reader.one(_I32)))
 
 
-def _origin(reader: _Reader) -> Origin:
+def _origin(reader: _MessageReader) -> Origin:
     reader.one(_U64)
     return Origin(reader.name())
 
 
-def _type_name(reader: _Reader) -> TypeName:
+def _type_name(reader: _MessageReader) -> TypeName:
     return TypeName(reader.one(_U32), reader.name(), reader.name())
 
 
-_KINDS: dict[int, Callable[[_Reader], Message]] = {
+_KINDS: dict[int, Callable[[_MessageReader], Message]] = {
     ord("B"): _begin,
     ord("C"): _commit,
     ord("R"): _relation,
@@ -281,7 +281,7 @@ def decode(data: bytes) -> Message:
     read = _KINDS.get(data[0])
     if read is None:
         raise Malformed(f"a replication message has the kind {chr(data[0])!r}, which protocol version 1 does not have")
-    reader = _Reader(data)
+    reader = _MessageReader(data)
     message = read(reader)
     if reader.at != len(data):
         raise reader.wrong(f"is followed by {len(data) - reader.at} bytes more")

@@ -24,8 +24,8 @@ from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
 from logplayer.capture.assemble import PREFIX, Assembler, Description, SourceTransaction, parts
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
-from logplayer.capture.resume import Phase, Resume, describe_tables, find_resume, read_schema
-from logplayer.capture.settings import Settings, Table
+from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume, read_schema
+from logplayer.capture.settings import CaptureSettings, SourceTable
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogError, Unavailable, UserError
 from logplayer.log.protocol import Log
@@ -42,7 +42,7 @@ _log = logging.getLogger("logplayer.capture")
 
 async def capture_postgres(
     log: Log,
-    settings: Settings,
+    settings: CaptureSettings,
     *,
     stop: asyncio.Event,
     until_now: bool = False,
@@ -79,7 +79,7 @@ class _Capture:
     def __init__(
         self,
         log: Log,
-        settings: Settings,
+        settings: CaptureSettings,
         stop: asyncio.Event,
         until_now: bool,
         say: Say,
@@ -94,7 +94,7 @@ class _Capture:
         self._progress = progress
         self._stream: PgStream | None = None
         self._known: dict[str, Description] = {}
-        self._resume = Resume(Phase.NOTHING)
+        self._resume = Resume(CapturePhase.NOTHING)
         self._seen = 0  # The newest transaction that was submitted.
         self._heartbeat_at = time.monotonic()
 
@@ -146,9 +146,9 @@ class _Capture:
 
     def _check_resume(self, has_slot: bool) -> None:
         name, resume = self._settings.slot, self._resume
-        if resume.phase is Phase.STREAM and not has_slot:
+        if resume.phase is CapturePhase.STREAM and not has_slot:
             raise self._slot_is_gone(resume.lsn)
-        if resume.phase is Phase.NOTHING and has_slot and self._settings.snapshot:
+        if resume.phase is CapturePhase.NOTHING and has_slot and self._settings.snapshot:
             raise UserError(
                 f"slot {name} exists, but the log has nothing of it: check --log; give --no-snapshot to begin at the "
                 f"slot's position, or drop it: SELECT pg_drop_replication_slot('{name}')"
@@ -169,7 +169,7 @@ class _Capture:
 
     async def _work(self) -> None:
         settings = self._settings
-        if self._resume.phase is Phase.STREAM:
+        if self._resume.phase is CapturePhase.STREAM:
             self._known = await read_schema(self._log, settings.producer)
             new = [table.log_name for table in self._tables if self._known and table.log_name not in self._known]
             if new:
@@ -185,7 +185,7 @@ class _Capture:
     async def _begin(self) -> None:
         settings, appender = self._settings, self._appender
         async with await source.connect(settings.url) as db:
-            if self._resume.phase is Phase.SNAPSHOT:
+            if self._resume.phase is CapturePhase.SNAPSHOT:
                 await source.drop_slot(db, settings.slot)
                 entries = await snapshot.take_back(self._log, settings.producer, appender)
                 self._say("interrupted snapshot taken back", {"entries": entries})
@@ -331,5 +331,5 @@ class _Capture:
             await db.execute("SELECT pg_logical_emit_message(true, %s, '')", (PREFIX,))
 
 
-def _quoted(table: Table) -> str:
+def _quoted(table: SourceTable) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.log_name.split("."))

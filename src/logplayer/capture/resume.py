@@ -44,7 +44,7 @@ SNAPSHOT = "pg-snapshot"
 """A header: ``begin``, ``rows``, ``undo`` or ``done``."""
 
 
-class Phase(enum.Enum):
+class CapturePhase(enum.Enum):
     """How far a capture has come, by its newest entry."""
 
     NOTHING = "nothing"  # No entry yet.
@@ -55,7 +55,7 @@ class Phase(enum.Enum):
 class Resume(NamedTuple):
     """Where to go on."""
 
-    phase: Phase
+    phase: CapturePhase
     sequence: int = 0  # Of the newest entry that is known to be in the log.
     lsn: int = 0  # Transactions up to here are in the log.
     parts: int = 0  # So many parts of the next one, whose commit ends at part_lsn, are there as well.
@@ -100,13 +100,13 @@ async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:
     """
     newest = await log.newest(producer)
     if not newest.sequence:
-        return Resume(Phase.NOTHING)
+        return Resume(CapturePhase.NOTHING)
     record = await read_one(log, newest.index)
     if record is None:
         return await _by_marks(log, producer, newest.sequence, slot)
     headers = {name: value.decode(errors="replace") for name, value in decode_headers(record.payload)}
     if headers.get(SNAPSHOT, "done") != "done":
-        return Resume(Phase.SNAPSHOT, newest.sequence)
+        return Resume(CapturePhase.SNAPSHOT, newest.sequence)
     if "pg-lsn" not in headers:
         raise UserError(
             f"entry {newest.index} of producer {producer!r} was not written by a capture; choose another --slot, "
@@ -117,15 +117,15 @@ async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:
         raise _moved(lsn_text(slot.confirmed), f"the log has the source's transactions up to {lsn_text(lsn)}")
     nth, _, count = headers.get("pg-part", "1/1").partition("/")
     if nth == count:
-        return Resume(Phase.STREAM, newest.sequence, lsn)
+        return Resume(CapturePhase.STREAM, newest.sequence, lsn)
     # The rest of a transaction that was cut is missing; all before it is there.
-    return Resume(Phase.STREAM, newest.sequence, lsn - 1, int(nth), lsn)
+    return Resume(CapturePhase.STREAM, newest.sequence, lsn - 1, int(nth), lsn)
 
 
 async def _by_marks(log: Log, producer: str, sequence: int, slot: Slot | None) -> Resume:
     marks = await log.newest(marks_of(producer))
     if slot is None:
-        return Resume(Phase.STREAM, sequence)  # There is nothing to go on from; the caller refuses.
+        return Resume(CapturePhase.STREAM, sequence)  # There is nothing to go on from; the caller refuses.
     at = await _find_mark(log, marks_of(producer), marks.sequence, mark(slot.confirmed))
     if not at:
         raise _moved(lsn_text(slot.confirmed), "no mark in the log has that position")
@@ -133,7 +133,7 @@ async def _by_marks(log: Log, producer: str, sequence: int, slot: Slot | None) -
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if await _index_of(log, producer, middle) < at else (low, middle - 1)
-    return Resume(Phase.STREAM, low, slot.confirmed)
+    return Resume(CapturePhase.STREAM, low, slot.confirmed)
 
 
 async def _find_mark(log: Log, producer: str, newest: int, payload: bytes) -> int:

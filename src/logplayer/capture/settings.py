@@ -13,7 +13,7 @@ HEADER_BYTES = 1024
 """Room for a capture's own headers in an entry."""
 
 
-class Table(NamedTuple):
+class SourceTable(NamedTuple):
     """A captured table."""
 
     schema: str
@@ -59,7 +59,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CaptureSettings:
     """One capture.
 
     Attributes:

@@ -27,7 +27,7 @@ from logplayer.capture.assemble import Assembler, Description, SourceTransaction
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import Begin, Insert, Relation, RelationColumn, lsn_text
 from logplayer.capture.resume import SNAPSHOT, describe_tables
-from logplayer.capture.settings import HEADER_BYTES, Settings, Table
+from logplayer.capture.settings import HEADER_BYTES, CaptureSettings, SourceTable
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import UserError
 from logplayer.log.protocol import Log
@@ -40,7 +40,7 @@ Progress = Callable[[str, int, int], None]
 
 
 async def copy_tables(
-    settings: Settings, tables: Sequence[Table], appender: Appender, progress: Progress
+    settings: CaptureSettings, tables: Sequence[SourceTable], appender: Appender, progress: Progress
 ) -> dict[str, Description]:
     """Make the slot, append every row that its snapshot has, and say that this is done.
 
@@ -71,7 +71,9 @@ async def copy_tables(
     return known
 
 
-async def begin_without(settings: Settings, db: source.Db, tables: Sequence[Table], appender: Appender) -> None:
+async def begin_without(
+    settings: CaptureSettings, db: source.Db, tables: Sequence[SourceTable], appender: Appender
+) -> None:
     """Begin at the slot's position, and make the slot if it is not there; no rows are copied."""
     slot = await source.find_slot(db, settings.slot)
     if slot is None:
@@ -92,8 +94,8 @@ class _Copier:
 
     def __init__(
         self,
-        settings: Settings,
-        table: Table,
+        settings: CaptureSettings,
+        table: SourceTable,
         description: Description,
         base_types: dict[int, int],
         appender: Appender,

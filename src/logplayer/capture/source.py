@@ -14,7 +14,7 @@ from psycopg import sql
 
 from logplayer.capture.assemble import Description, SchemaChange
 from logplayer.capture.pgoutput import parse_lsn
-from logplayer.capture.settings import Settings, Table
+from logplayer.capture.settings import CaptureSettings, SourceTable
 from logplayer.errors import Unavailable, UserError
 
 Db = psycopg.AsyncConnection[Any]
@@ -77,7 +77,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 """
 
 
-async def find_tables(db: Db, settings: Settings) -> list[Table]:
+async def find_tables(db: Db, settings: CaptureSettings) -> list[SourceTable]:
     """The tables to capture, each with its primary key.
 
     Raises:
@@ -96,7 +96,7 @@ async def find_tables(db: Db, settings: Settings) -> list[Table]:
     return tables
 
 
-def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> Table:
+def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> SourceTable:
     where = f"table {schema}.{name}"
     if row is None:
         raise UserError(f"the source has no {where}; check --tables, where upper and lower case count")
@@ -113,7 +113,7 @@ def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> Table:
             f"{where} does not send its primary key with changes; run "
             f"ALTER TABLE {schema}.{name} REPLICA IDENTITY DEFAULT"
         )
-    table = Table(schema, name, tuple(key))
+    table = SourceTable(schema, name, tuple(key))
     column = place.get(table.log_name, place.get("", ""))
     if column and column not in key:
         raise UserError(
@@ -122,7 +122,7 @@ def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> Table:
     return table._replace(place=column)
 
 
-async def ensure_publication(db: Db, name: str, tables: Sequence[Table]) -> None:
+async def ensure_publication(db: Db, name: str, tables: Sequence[SourceTable]) -> None:
     """Make the publication, or check that it has everything.
 
     Raises:
@@ -202,7 +202,7 @@ async def base_types(db: Db) -> dict[int, int]:
     return {oid: under(oid) for oid in direct}
 
 
-async def describe(db: Db, table: Table) -> Description:
+async def describe(db: Db, table: SourceTable) -> Description:
     """The table's columns as the stream will describe them: generated ones are not sent."""
     query = (
         "SELECT attname::text, atttypid::int8 FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
@@ -250,11 +250,11 @@ WHERE f.contype = 'f'
 """
 
 
-async def parents_first(db: Db, tables: Sequence[Table]) -> list[Table]:
+async def parents_first(db: Db, tables: Sequence[SourceTable]) -> list[SourceTable]:
     """The tables in an order in which foreign keys find their rows; tables in a circle keep the given order."""
     rows = await (await db.execute(_PARENTS)).fetchall()
     refers = {(c, d) for a, b, e, f in rows for c, d in [((a, b), (e, f))] if c != d}
-    waiting, ordered = list(tables), list[Table]()
+    waiting, ordered = list(tables), list[SourceTable]()
     while waiting:
         left = {(table.schema, table.name) for table in waiting}
         free = [table for table in waiting if not any(((table.schema, table.name), other) in refers for other in left)]

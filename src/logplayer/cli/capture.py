@@ -20,7 +20,7 @@ from logplayer.observe.logs import log_to_stderr
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
-    from logplayer.capture.settings import Settings
+    from logplayer.capture.settings import CaptureSettings
 
 LINE_SECONDS = 5.0  # Between two lines of progress where no terminal is.
 
@@ -112,14 +112,14 @@ def _settings(
     split_large: bool,
     unfit: str,
     **on: str,
-) -> Settings:
-    from logplayer.capture.settings import Choices, Settings
+) -> CaptureSettings:
+    from logplayer.capture.settings import Choices, CaptureSettings
 
     places = {}
     for one in place:
         table, _, column = one.rpartition("=")
         places[table] = column
-    return Settings(
+    return CaptureSettings(
         url,
         slot,
         publication or slot,
@@ -144,7 +144,7 @@ def _names(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
-async def _run(settings: Settings, address: str, security: Security, as_json: bool, until_now: bool) -> None:
+async def _run(settings: CaptureSettings, address: str, security: Security, as_json: bool, until_now: bool) -> None:
     try:
         from logplayer.capture.postgres import capture_postgres
     except ImportError as error:
