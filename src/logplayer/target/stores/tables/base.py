@@ -18,7 +18,10 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from logplayer.core.entry import Message
 from logplayer.core.fence import Position
@@ -37,6 +40,7 @@ from logplayer.target.stores.tables.runs import (
     runs_of,
 )
 from logplayer.wire.rows import Column, Op, row_key
+from logplayer.wire.values import Json
 
 
 class TableStore(abc.ABC):
@@ -137,7 +141,7 @@ class TableStore(abc.ABC):
                 continue
             names = list(shape.types)
             for row in self._read_rows(table, shape):
-                named = dict(zip(names, row, strict=True))
+                named = dict(zip(names, map(_plain, row), strict=True))
                 key = row_key(table, [Column(name, named[name], True) for name in shape.primary])
                 shown = {name: value_to_json(value) for name, value in named.items()}
                 yield key, json.dumps(shown, ensure_ascii=False).encode()
@@ -214,3 +218,13 @@ class TableStore(abc.ABC):
     def _where(self) -> str:
         """Where tables are looked for, for messages."""
         return f"this {self.product} database"
+
+
+_PLAIN = (bool, int, float, str, bytes, Decimal, date, time, UUID, Json, list)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a row of the log could have it: what has no type there is text."""
+    if isinstance(value, timedelta) and timedelta(0) <= value < timedelta(days=1):
+        return (datetime.min + value).time()
+    return value if value is None or isinstance(value, _PLAIN) else str(value)
