@@ -144,3 +144,57 @@ def postgres_url() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     with redis_server() as url:
         yield url
+
+
+@contextlib.contextmanager
+def mariadb_server() -> Iterator[str]:
+    """A MariaDB server that listens at a socket only; gives the url of an empty database."""
+    programs = [shutil.which(name) for name in ("mariadb-install-db", "mariadbd")]
+    if not all(programs):
+        missing("MariaDB is not installed")
+    install, server = map(str, programs)
+    as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="lp-maria-") as directory:
+        data, socket_path = Path(directory) / "data", Path(directory) / "s"
+        data.mkdir(mode=0o700)
+        if as_user:
+            Path(directory).chmod(0o755)
+            shutil.chown(directory, "nobody")
+            shutil.chown(data, "nobody")
+        where = ["--no-defaults", f"--datadir={data}"]
+        made = [install, *where, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*as_user, *made], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        quiet = [
+            "--skip-networking",
+            f"--socket={socket_path}",
+            f"--pid-file={data}/pid",
+            "--innodb-buffer-pool-size=64M",
+        ]
+        with open(Path(directory) / "log", "wb") as log:
+            process = subprocess.Popen([*as_user, server, *where, *quiet], stdout=log, stderr=log, cwd="/")
+            try:
+                yield _mariadb_database(str(socket_path), process)
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def _mariadb_database(socket_path: str, process: subprocess.Popen[bytes]) -> str:
+    import pymysql
+
+    end = time.monotonic() + 120  # It only ends a test that hangs.
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(pymysql.err.OperationalError):
+            db = pymysql.connect(unix_socket=socket_path, user="root")
+            with db.cursor() as cursor:
+                cursor.execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+            db.close()
+            return f"mysql://root@localhost/shop?socket={socket_path}"
+        time.sleep(0.05)
+    raise RuntimeError("MariaDB did not start")
+
+
+@pytest.fixture(scope="session")
+def mysql_url() -> Iterator[str]:
+    with mariadb_server() as url:
+        yield url
