@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from logplayer.capture.postgres import capture_postgres
-from logplayer.capture.settings import Choices, CaptureSettings
+from logplayer.capture.settings import CaptureSettings, Choices
 from logplayer.log.open import open_log
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 

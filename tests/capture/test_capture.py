@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from logplayer.capture import appender, postgres
-from logplayer.capture.settings import Choices, CaptureSettings
-from logplayer.errors import EntryTooLarge, ProducerConflict, Unavailable, UserError
+from logplayer.capture.settings import CaptureSettings, Choices
+from logplayer.errors import EntryTooLarge, LogFull, LogUnavailable, ProducerConflict, Unavailable, UserError
 from logplayer.log.open import open_log
-from logplayer.log.protocol import NewEntry
+from logplayer.log.protocol import Log, NewEntry
 from logplayer.wire.entries import decode_headers
 from logplayer.wire.rows import decode_row_changes
 from tests.capture.capture_support import Source, capture, child, end, entries, fold, sequences
@@ -208,6 +209,41 @@ async def test_what_an_earlier_process_still_sends_is_refused(source: Source, tm
         async with asyncio.timeout(60):
             await asyncio.gather(first.run(), first.drain())
     await log.close()
+
+
+class FullAtFirst:
+    """A log whose disk is full, and then has room."""
+
+    def __init__(self, log: Log, refusals: int) -> None:
+        self._log = log
+        self.refusals = refusals
+
+    async def append(self, group: Sequence[NewEntry]) -> list[int]:
+        if self.refusals:
+            self.refusals -= 1
+            raise LogFull("no room") if self.refusals % 2 else LogUnavailable("away")
+        return await self._log.append(group)
+
+
+async def test_a_full_log_is_waited_for_and_nothing_is_confirmed_before(tmp_path: Path) -> None:
+    log = await open_log(f"file://{tmp_path}/wal")
+    confirmed: list[int] = []
+    made = appender.Appender(log, "capture/s", 0, confirmed.append)
+    await made.open()
+    full = FullAtFirst(log, 5)
+    made._log = full  # type: ignore[assignment]
+    running = asyncio.create_task(made.run())
+    for lsn in (7, 8, 9):
+        made.submit(appender.Item([b"\x0a\x03\x0a\x01k"], lsn))
+    async with asyncio.timeout(60):
+        while full.refusals:
+            assert confirmed == []
+            await asyncio.sleep(0.01)
+        await made.drain()
+    running.cancel()
+    await log.close()
+    assert confirmed == [9]
+    assert sequences(await entries(tmp_path), "capture/s") == [1, 2, 3]
 
 
 async def test_a_lost_connection_is_opened_again(source: Source, tmp_path: Path) -> None:

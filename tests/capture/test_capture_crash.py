@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -77,7 +78,7 @@ def change_accounts(db: psycopg.Connection, account: int, other: int) -> None:
 
 def check_prefixes(found: list[tuple[int, str, int, bytes]]) -> None:
     """After the snapshot, every prefix of the log is a state of the source: totals match, labels are unique."""
-    state: dict[str, dict[bytes, dict[str, object]]] = {table: {} for table in TABLES}
+    state: dict[str, dict[bytes, dict[str, Any]]] = {table: {} for table in TABLES}
     complete = False
     for index, _, _, payload in found:
         transaction = pb.Transaction.FromString(payload)
@@ -94,13 +95,13 @@ def check_prefixes(found: list[tuple[int, str, int, bytes]]) -> None:
             accounts = state["accounts"].values()
             totals = {row["id"]: row["total"] for row in state["branches"].values()}
             for branch, total in totals.items():
-                assert total == sum(a["balance"] for a in accounts if a["branch"] == branch), index  # type: ignore[misc]
+                assert total == sum(a["balance"] for a in accounts if a["branch"] == branch), index
             labels = [row["label"] for row in accounts]
             assert len(labels) == len(set(labels)), index
 
 
 def parents(
-    state: dict[str, dict[bytes, dict[str, object]]], table: str, row: dict[str, object], op: int, index: int
+    state: dict[str, dict[bytes, dict[str, Any]]], table: str, row: dict[str, Any], op: int, index: int
 ) -> None:
     """The foreign keys, at every row that is written: also in the middle of a snapshot."""
     if op == pb.PUT and table == "accounts":

@@ -113,7 +113,7 @@ def _settings(
     unfit: str,
     **on: str,
 ) -> CaptureSettings:
-    from logplayer.capture.settings import Choices, CaptureSettings
+    from logplayer.capture.settings import CaptureSettings, Choices
 
     places = {}
     for one in place:
