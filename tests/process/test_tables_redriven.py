@@ -74,10 +74,12 @@ def test_a_quarantined_row_is_redriven_once(tmp_path: Path) -> None:
     player = f"127.0.0.1:{http}"
     address = f"tcp://127.0.0.1:{port}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(running("log", "serve", "--dir", str(tmp_path / "wal"), "--listen", f"127.0.0.1:{log_port}"))
+        stack.enter_context(
+            running("log", "serve", "--log", f"file://{tmp_path}/wal", "--listen", f"127.0.0.1:{log_port}")
+        )
         store = ("--store", "sqlite-tables", "--path", str(path), "--id", "a")
         stack.enter_context(running("target", "serve", *store, "--listen-tcp", f"127.0.0.1:{port}"))
-        play = ("play", "--in-process", *log, "--target", f"a={address}", "--http", player)
+        play = ("play", "--in-process", "--no-trims", *log, "--target", f"a={address}", "--http", player)
         stack.enter_context(running(*play))
         logplayer("log", "append", *log, said=ORDER % (1, "1") + ORDER % (2, "50") + ORDER % (3, "3"))
         blocked = wait_for_block(player)

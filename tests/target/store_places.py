@@ -29,7 +29,7 @@ class Place:
         self.kind, self.path, self.url = kind, path, url
         self.name = f"t{uuid.uuid4().hex[:8]}"
 
-    def open(self, **more: bool) -> Store:
+    def open(self, **more: Any) -> Store:
         if self.has_tables and not more:
             run_sql(self, *DATA_TABLE)
         return open_store(self.kind, self.name, path=self.path, url=self.url, **more)
@@ -146,5 +146,5 @@ def transaction(index: int, **rows: str | None) -> Message:
 
 def content(store: Store, place: Place | None = None) -> dict[str, str]:
     if place is not None and place.has_tables:
-        return dict(run_sql(place, "SELECT k, v FROM {table}"))  # type: ignore[arg-type]
+        return dict(run_sql(place, "SELECT k, v FROM {table}"))
     return {key.decode(): value.decode() for key, value in store.scan()}

@@ -165,7 +165,9 @@ def serve(
     run_loop(_serve(server, names, {"grpc": listen, "tcp": listen_tcp}, (http, http_address), as_json))
 
 
-def _stores(kind: str, names: Sequence[str], path: str, url: str, **tables: str) -> dict[str, Target]:
+def _stores(
+    kind: str, names: Sequence[str], path: str, url: str, schema: str = "", mapping: str = ""
+) -> dict[str, Target]:
     """A store for each name; those that were opened are closed if one cannot be."""
     for name in names:
         check_target(name, "--id ")
@@ -174,13 +176,13 @@ def _stores(kind: str, names: Sequence[str], path: str, url: str, **tables: str)
     if len(names) > 1 and path and "{id}" not in path:
         raise UserError(f"--path {path} is one place for {len(names)} targets: write {{id}} where the name belongs")
     if ":" in kind:
-        if any(tables.values()):
+        if schema or mapping:
             raise UserError("--schema and --mapping are for the stores of tables that come with LogPlayer")
         return {name: open_own(kind, name, path_for(path, name) or url) for name in names}
     stores: dict[str, Store] = {}
     try:
         for name in names:
-            stores[name] = open_store(kind, name, path=path_for(path, name), url=url, **tables)
+            stores[name] = open_store(kind, name, path=path_for(path, name), url=url, schema=schema, mapping=mapping)
     except BaseException:
         for store in stores.values():
             store.close()

@@ -52,7 +52,7 @@ def unfence(
     logplayer target unfence --log grpc://127.0.0.1:7100 --store sqlite --path a.db --id a --yes
     """
     merged = merge(config_path, log_address, secure=secure) if log_address or config_path or not force else None
-    place = {"path": path, "url": url, "schema": schema, "mapping": mapping}
+    place: Any = {"path": path, "url": url, "schema": schema, "mapping": mapping}
     reading = open_store(kind, name, read_only=True, **place)
     try:
         seen = run_loop(_ask(merged, reading.position().session.epoch)) if merged is not None else None

@@ -10,7 +10,8 @@ their numbers. A reader returns None for anything else, and the generated code d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from struct import Struct
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from logplayer.core.entry import Message, Mutation, Row
@@ -300,6 +301,102 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+# --- Rows, for stores of tables. ---------------------------------------------------------------------------
+
+_double: Final = Struct("<d")
+
+
+class RowForm(NamedTuple):
+    """What rows have in common that one statement can write."""
+
+    op: int
+    table: str
+    names: tuple[str, ...]
+    keys: tuple[bool, ...]  # Which of them are the primary key.
+
+
+FormedRow = tuple[RowForm, bytes, tuple[object, ...]]  # The form, the key, the values.
+OtherValue = Callable[[int, bytes], object]  # (tag of Value, what follows it) -> the value.
+
+
+def read_formed_rows(payload: bytes, forms: dict[object, RowForm], other: OtherValue) -> list[FormedRow] | None:
+    """The rows of an encoded ``Transaction``; equal forms are one object, kept in ``forms``.
+
+    ``other`` makes the values whose types need more than this file imports. None for anything but rows and headers.
+    """
+    rows: list[FormedRow] = []
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, _, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 and _are_headers(payload, start, end):
+            break
+        if stop < 0 or value_end != _ROW or (target < target_end and not _is_text(payload[target:target_end])):
+            return None
+        at, op = key_end, 0
+        if payload[at] == 0x18:  # Mutation.op; a row has no value.
+            op = payload[at + 1]
+            at += 2
+        if target < target_end:
+            at = target_end
+        if op > 2 or at >= stop or payload[at] != 0x2A:  # Mutation.table
+            return None
+        length, table = read_length(payload, at + 1, stop)
+        form, values = _formed(payload, op, table, table + length, stop, forms, other)
+        rows.append((form, payload[key:key_end], values))
+        start = stop
+    return rows
+
+
+def _formed(
+    payload: bytes, op: int, table: int, at: int, stop: int, forms: dict[object, RowForm], other: OtherValue
+) -> tuple[RowForm, tuple[object, ...]]:
+    """The form and the values of the columns in ``[at, stop)``. _cut has checked their bytes."""
+    heads: list[bytes] = [payload[table:at]]
+    values: list[object] = []
+    while at < stop:
+        length, at = read_length(payload, at + 1, stop)
+        end = at + length
+        name = b""
+        value: object = None
+        if at < end and payload[at] == 0x0A:  # Column.name
+            length, first = read_length(payload, at + 1, end)
+            at = first + length
+            name = payload[first:at]
+        if at < end and payload[at] == 0x12:  # Column.value
+            length, first = read_length(payload, at + 1, end)
+            at = first + length
+            if first < at:
+                value = _value(payload, first, at, other)
+        heads.append(name)
+        heads.append(b"k" if at < end and payload[end - 1] == 1 else b"")
+        values.append(value)
+        at = end
+    shape = (op, tuple(heads))
+    form = forms.get(shape)
+    if form is None:
+        names = tuple([head.decode() for head in heads[1::2]])
+        form = forms[shape] = RowForm(op, heads[0].decode(), names, tuple([head == b"k" for head in heads[2::2]]))
+    return form, tuple(values)
+
+
+def _value(payload: bytes, at: int, end: int, other: OtherValue) -> object:
+    tag = payload[at]
+    if tag == 0x10:  # Value.integer
+        number, _ = read_varint(payload, at + 1, end)
+        return -(number >> 1) - 1 if number & 1 else number >> 1
+    if tag == 0x08:  # Value.boolean
+        return payload[end - 1] != 0
+    if tag == 0x19:  # Value.real
+        return _double.unpack_from(payload, at + 1)[0]
+    if tag == 0x2A:  # Value.text
+        _, first = read_length(payload, at + 1, end)
+        return payload[first:end].decode()
+    if tag == 0x32:  # Value.binary
+        _, first = read_length(payload, at + 1, end)
+        return payload[first:end]
+    return other(tag, payload[at + 1 : end])
 
 
 # --- Batches: the head and the deliveries one behind the other, which is what protobuf makes of a repeated field. ---

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from logplayer.errors import Malformed, UserError
+from logplayer.wire.fastpath import read_length, read_varint
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -202,6 +203,17 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "json": Json,
     "array": lambda value: [decode_value(item) for item in value.items],
 }
+
+
+def decode_tagged(tag: int, data: bytes) -> Any:
+    """A value of ``Value`` by the tag of its kind and what follows it, where the fast path leaves it to this."""
+    if tag in (0x38, 0x40):  # timestamp_us, local_timestamp_us
+        number, _ = read_varint(data, 0, len(data))
+        return timestamp_of((number >> 1) ^ -(number & 1), zone=tag == 0x38)
+    if tag == 0x22:  # decimal
+        _, at = read_length(data, 0, len(data))
+        return decimal_of(data[at:].decode())
+    return decode_value(pb.Value.FromString(bytes((tag,)) + data))
 
 
 # --- Keys. -----------------------------------------------------------------------------------------------

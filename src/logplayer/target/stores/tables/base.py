@@ -31,13 +31,12 @@ from logplayer.log.json_rows import value_to_json
 from logplayer.target.protocol import Change
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 from logplayer.target.stores.tables.runs import (
+    Decoder,
     RowRefused,
     RowRun,
     TableShape,
-    changes_of,
     check_shape,
     check_statement,
-    runs_of,
 )
 from logplayer.wire.rows import Column, Op, row_key
 from logplayer.wire.values import Json
@@ -51,9 +50,10 @@ class TableStore(abc.ABC):
 
     def __init__(self, name: str, mapping: TableMapping = NO_MAPPING, *, read_only: bool = False) -> None:
         self._name = name
-        self._mapping = mapping
+        self._decoder = Decoder(mapping)
         self._read_only = read_only
         self._shapes: dict[str, TableShape] = {}
+        self._checked: dict[object, TableShape] = {}  # By what a run writes: its shape, once it was found to fit.
         self._reader_lock = threading.Lock()
 
     # --- What a database brings ---
@@ -123,7 +123,7 @@ class TableStore(abc.ABC):
         except Exception as error:
             if not isinstance(error, RowRefused) and not self._is_for_good(error):
                 raise
-            self._shapes.clear()  # They may have changed since they were read.
+            self._forget()  # The tables may have changed since they were looked up.
         return self._apply_row_by_row(change)
 
     def get(self, key: bytes) -> bytes | None:
@@ -151,13 +151,7 @@ class TableStore(abc.ABC):
     def _apply_runs(self, change: Change) -> Position:
         with self._transaction():
             after = change.check(self._locked_position())
-            changes = [
-                one
-                for message in change.messages
-                if not message.quarantine
-                for one in changes_of(message, self._mapping)
-            ]
-            for run in runs_of(changes):
+            for run in self._decoder.runs(change.messages):
                 self._write_run(run, careful=False)
             self._finish(change, after)
         crashpoint("store-committed")
@@ -177,9 +171,8 @@ class TableStore(abc.ABC):
         """Write the rows of one entry one by one; Poison if the database refuses one of them for good."""
         run: RowRun | None = None
         try:
-            for change in changes_of(message, self._mapping):
-                for run in runs_of([change]):
-                    self._write_run(run, careful=True)
+            for run in self._decoder.rows(message):
+                self._write_run(run, careful=True)
             run = None
             self._settle()
         except RowRefused as refused:
@@ -199,21 +192,25 @@ class TableStore(abc.ABC):
     def _write_run(self, run: RowRun, *, careful: bool) -> None:
         if run.op == Op.DDL:
             check_statement(run.sql)
-            self._shapes.clear()
+            self._forget()
             self._run_statement(run.sql)
             return
-        shape = self._shapes.get(run.table)
+        form = run[:4]
+        shape = self._checked.get(form)
         if shape is None:
-            shape = check_shape(run, self._look_up(run.table), self._where())
-            self._shapes[run.table] = shape
-        else:
-            check_shape(run, shape, self._where())
+            known = self._shapes.get(run.table) or self._look_up(run.table)
+            shape = self._shapes[run.table] = self._checked[form] = check_shape(run, known, self._where())
         found = self._write(run, shape, careful=careful)
         if run.op == Op.PATCH and found < len(run.rows):
             raise RowRefused(
                 f"table {run.table!r} has no row {run.key.decode(errors='replace')} to patch; put the row first, or "
                 "quarantine the entry"
             )
+
+    def _forget(self) -> None:
+        """Look tables up again when they are written next."""
+        self._shapes.clear()
+        self._checked.clear()
 
     def _where(self) -> str:
         """Where tables are looked for, for messages."""

@@ -33,7 +33,7 @@ from logplayer.errors import TargetError, Unavailable, UserError
 from logplayer.log.json_rows import value_to_json
 from logplayer.target.stores.tables.base import TableStore
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape
+from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape, converted
 from logplayer.wire.rows import Op
 from logplayer.wire.values import Json
 
@@ -190,7 +190,7 @@ class MysqlTables(TableStore):
         _rows(self._db, _STORE, (index, *session, digests.to_bytes(digest), log_id, chain, self._name))
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
-        rows = [tuple(map(_to_mysql, row)) for row in run.rows]
+        rows = converted(run.rows, _CONVERT)
         with self._db.cursor() as cursor:
             if run.op == Op.PUT and not careful:
                 return int(cursor.executemany(_put(run), rows) or 0)
@@ -317,11 +317,6 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``").replace("%", "%%") + "`"
 
 
-def _to_mysql(value: Any) -> Any:
-    convert = _CONVERT.get(type(value))
-    return value if convert is None else convert(value)
-
-
 def _number(value: Any) -> Any:
     if not math.isfinite(value):
         raise RowRefused(f"{value} does not fit: MySQL has no such number; append null, or quarantine the entry")
@@ -333,7 +328,6 @@ def _utc(value: datetime) -> datetime:
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
-    bool: int,
     float: _number,
     Decimal: _number,
     datetime: _utc,

@@ -81,6 +81,7 @@ class PostgresTables(TableStore):
     ) -> None:
         super().__init__(name, mapping, read_only=read_only)
         self._tables_schema = schema
+        self._statements: dict[object, bytes] = {}  # By what a run writes.
         self._own = PostgresTarget(url, name, read_only=read_only)  # Position, quarantine and connections.
         found = self._own._connected().execute("SELECT to_regnamespace(%s)", (sql.Identifier(schema).as_string(),))
         if found.fetchone() == (None,):
@@ -114,18 +115,30 @@ class PostgresTables(TableStore):
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
         if len(run.rows) == 1 or any(shape.types[name].endswith("[]") for name in run.names):
             return self._write_each(run, shape)
-        types = [shape.types[name] for name in run.names]
         columns = [_to_postgres(list(column)) for column in zip(*run.rows, strict=True)]
+        return self._db.execute(self._statement(run, shape), columns).rowcount
+
+    def _statement(self, run: RowRun, shape: TableShape) -> bytes:
+        """The statement that writes a whole run, made once for each form of row."""
+        form = run[:4]
+        known = self._statements.get(form)
+        if known is None:
+            known = self._statements[form] = self._make_statement(run, shape).as_bytes(self._db)
+        return known
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._statements.clear()
+
+    def _make_statement(self, run: RowRun, shape: TableShape) -> sql.Composed:
+        types = [shape.types[name] for name in run.names]
         arrays = sql.SQL(", ").join(sql.SQL("{}::{}[]").format(sql.Placeholder(), sql.SQL(kind)) for kind in types)
         aliases = [sql.Identifier(f"c{nth}") for nth in range(len(types))]
         source = sql.SQL("unnest({}) AS v({})").format(arrays, sql.SQL(", ").join(aliases))
         new = [sql.SQL("v.{}").format(alias) for alias in aliases]
         if run.op == Op.PUT:
-            values = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source)
-            statement = self._put(run, values)
-        else:
-            statement = self._change(run, new, source)
-        return self._db.execute(statement, columns).rowcount
+            return self._put(run, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
+        return self._change(run, new, source)
 
     def _write_each(self, run: RowRun, shape: TableShape) -> int:
         """One statement for each row."""
@@ -177,7 +190,7 @@ class PostgresTables(TableStore):
         self._db.execute(sql.SQL("SET LOCAL search_path TO {}").format(path))
         try:
             # Results in binary need the extended protocol, which takes one statement only.
-            self._db.execute(sql.SQL(statement), binary=True)  # type: ignore[arg-type]
+            self._db.execute(sql.SQL(statement), binary=True)
         except psycopg.errors.ActiveSqlTransaction as error:
             raise RowRefused(
                 f"{str(error).splitlines()[0]}; append it in a form that can (CREATE INDEX without CONCURRENTLY), or "
@@ -240,4 +253,6 @@ def _readable(name: str, kind: str) -> sql.Composable:
 
 def _to_postgres(values: list[Any]) -> list[Any]:
     """Parameters as psycopg takes them: all of its own types as they are, json as text."""
+    if Json not in set(map(type, values)):
+        return values
     return [value.text if type(value) is Json else value for value in values]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logplayer.core.entry import Message
 from logplayer.errors import Malformed, Poison
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.wire.rows import Op, RowChange, decode_row_changes
+from logplayer.wire.fastpath import FormedRow, RowForm
+from logplayer.wire.rows import Op, decode_formed_rows, decode_row_changes, formed
 
 # What may change a schema. Anything else could end the transaction that the position is in.
 _STATEMENTS = {"CREATE", "ALTER", "DROP", "COMMENT", "GRANT", "REVOKE", "TRUNCATE"}
+_FORMS_MAX = 10_000  # Of a schema there are few; of a peer that makes them up, as many as it likes.
 _COMMENTS = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.DOTALL)
 
 
@@ -50,40 +52,69 @@ class RowRun(NamedTuple):
         return [name for name, key in zip(self.names, self.keys, strict=True) if not key]
 
 
-def changes_of(message: Message, mapping: TableMapping = NO_MAPPING) -> list[RowChange]:
-    """The rows of one entry as the target's own schema names them, or Poison if its payload has none."""
-    try:
-        changes = decode_row_changes(message.payload)
-    except Malformed as error:
-        raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
-    if mapping is NO_MAPPING:
-        return changes
-    return [mapped for change in changes if (mapped := mapping.apply(change)) is not None]
+class Decoder:
+    """Takes entries apart, and keeps the forms that rows have."""
 
+    def __init__(self, mapping: TableMapping = NO_MAPPING) -> None:
+        self._mapping = mapping
+        self._forms: dict[object, RowForm] = {}
 
-def runs_of(changes: Iterable[RowChange]) -> Iterator[RowRun]:
-    """The changes in their order, as few runs as there can be."""
-    run: RowRun | None = None
-    seen: set[bytes] = set()
-    for change in changes:
-        names, values, keys = zip(*change.columns, strict=True) if change.columns else ((), (), ())
-        moves = change.op == Op.PATCH and len(set(names)) < len(names)
-        if (
-            run is None
-            or moves
-            or change.op == Op.DDL
-            or change.key in seen
-            or (change.op, change.table, names, keys) != run[:4]
-        ):
-            if run is not None:
-                yield run
-            run = RowRun(change.op, change.table, names, keys, [], change.key, change.sql)
-            seen = set()
-        run.rows.append(values)
-        # What comes after a changed primary key begins another run: the key may be the new one.
-        seen.add(change.key)
-    if run is not None:
-        yield run
+    def runs(self, messages: Iterable[Message]) -> Iterator[RowRun]:
+        """The changes of entries in their order, as few runs as there can be."""
+        run: RowRun | None = None
+        form: RowForm | None = None
+        seen: set[bytes] = set()
+        for message in messages:
+            if message.quarantine:
+                continue
+            for found in self._decode(message):
+                if isinstance(found, RowRun):  # A statement is alone.
+                    if run is not None:
+                        yield run
+                    yield found
+                    run = form = None
+                    continue
+                its, key, values = found
+                if its is form and key not in seen and run is not None:
+                    run.rows.append(values)
+                    seen.add(key)
+                    continue
+                if run is not None:
+                    yield run
+                run, seen = RowRun(Op(its.op), its.table, its.names, its.keys, [values], key), {key}
+                # What comes after a changed primary key begins another run: its key may be the new one.
+                form = None if its.op == Op.PATCH and len(set(its.names)) < len(its.names) else its
+        if run is not None:
+            yield run
+
+    def rows(self, message: Message) -> Iterator[RowRun]:
+        """The changes of one entry, each as a run of its own."""
+        for found in self._decode(message):
+            if isinstance(found, RowRun):
+                yield found
+            else:
+                form, key, values = found
+                yield RowRun(Op(form.op), form.table, form.names, form.keys, [values], key)
+
+    def _decode(self, message: Message) -> Sequence[FormedRow | RowRun]:
+        """The rows and statements of an entry, or Poison if its payload has none."""
+        if len(self._forms) > _FORMS_MAX:
+            self._forms.clear()
+        try:
+            if self._mapping is NO_MAPPING:
+                found = decode_formed_rows(message.payload, self._forms)
+                if found is not None:
+                    return found
+            changes = decode_row_changes(message.payload)
+        except Malformed as error:
+            raise Poison(f"entry {message.index} cannot be understood: {error}", message.index) from None
+        mapped = [one for change in changes if (one := self._mapping.apply(change)) is not None]
+        return [
+            RowRun(Op.DDL, "", (), (), [], change.key, change.sql)
+            if change.op == Op.DDL
+            else formed(change, self._forms)
+            for change in mapped
+        ]
 
 
 def check_statement(sql: str) -> None:
@@ -118,3 +149,15 @@ def check_shape(run: RowRun, shape: TableShape | None, where: str) -> TableShape
             "create one, or append the rows with the table's own key"
         )
     return shape
+
+
+def converted(rows: list[tuple[Any, ...]], convert: Mapping[type, Callable[[Any], Any]]) -> list[tuple[Any, ...]]:
+    """The rows with the values of some types converted. Columns that have none of them cost next to nothing."""
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+    changed = False
+    for nth, column in enumerate(columns):
+        kinds = set(map(type, column)) & convert.keys()
+        if kinds:
+            columns[nth] = [convert[type(value)](value) if type(value) in kinds else value for value in column]
+            changed = True
+    return list(zip(*columns, strict=True)) if changed else rows

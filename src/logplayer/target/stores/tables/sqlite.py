@@ -7,7 +7,6 @@ Position and quarantine are two tables beside them, ``logplayer_position`` and `
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from logplayer.fsync import make_private_file
 from logplayer.log.json_rows import value_to_json
 from logplayer.target.stores.tables.base import TableStore
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape
+from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape, converted
 from logplayer.wire.rows import Op
 from logplayer.wire.values import Json
 
@@ -159,7 +158,7 @@ class SqliteTables(TableStore):
         )
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
-        rows = [tuple(map(_to_sqlite, row)) for row in run.rows]
+        rows = converted(run.rows, _CONVERT)
         if run.op == Op.PUT:
             return self._db.executemany(_put(run), rows).rowcount
         at = sorted(range(len(run.keys)), key=lambda nth: run.keys[nth])  # As the statement has them: the key is last.
@@ -248,19 +247,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _to_sqlite(value: Any) -> Any:
-    convert = _CONVERT.get(type(value))
-    return value if convert is None else convert(value)
-
-
 def _number(value: float) -> float:
-    if math.isnan(value):
+    if value != value:
         raise RowRefused("NaN does not fit: SQLite would store null; append null, or quarantine the entry")
     return value
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
-    bool: int,
     float: _number,
     Decimal: str,
     datetime: lambda value: value.isoformat(" "),
