@@ -147,8 +147,10 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 async def _run(settings: CaptureSettings, address: str, security: Security, as_json: bool, until_now: bool) -> None:
     try:
         from logplayer.capture.postgres import capture_postgres
-    except ImportError as error:
-        raise ConfigError(f"capture needs psycopg ({error}); pip install 'logplayer[capture]'") from None
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("logplayer"):
+            raise
+        raise ConfigError(f"capture needs {error.name}: pip install 'logplayer[capture]'") from None
 
     def say(what: str, facts: Mapping[str, object]) -> None:
         click.echo(event_line(as_json, what, facts))

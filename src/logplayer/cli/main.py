@@ -18,9 +18,9 @@ from logplayer.errors import LogPlayerError, UserError
 VERBS = {
     "log": "logplayer.cli.log_group:log",
     "target": "logplayer.cli.target_group:target",
-    "capture": "logplayer.cli.capture:capture",
     "play": "logplayer.cli.play:play",
     "status": "logplayer.cli.status:status",
+    "capture": "logplayer.cli.capture:capture",
     "dashboard": "logplayer.cli.dashboard:dashboard",
     "table": "logplayer.cli.table:table",
     "map": "logplayer.cli.map_check:shard_map",
@@ -37,9 +37,9 @@ VERBS = {
 LINES = {
     "log": "Serve a log, append to it, read it, check it, trim it, back it up.",
     "target": "Serve a shard, show its index, add or remove members.",
-    "capture": "Turn a PostgreSQL's transactions into entries of the log.",
     "play": "Play the log into the targets.",
     "status": "Show each target's state, index and lag.",
+    "capture": "Turn a PostgreSQL's transactions into entries of the log.",
     "dashboard": "Show a player in a browser, live.",
     "table": "Change the schema of targets that have tables.",
     "map": "Show which target owns which key, correct it.",
