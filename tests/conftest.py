@@ -11,11 +11,11 @@ import pytest
 
 from logplayer.testing.orphans import end_with_this_process
 from tests import ROOT
-from tests.servers import QUICK_JAVA, postgres_url, redis_url
+from tests.servers import QUICK_JAVA, mysql_url, postgres_url, redis_url
 from tests.spark_session import spark
 from tests.sync_layer import sync_layer, sync_library
 
-__all__ = ["postgres_url", "redis_url", "spark", "sync_layer", "sync_library"]
+__all__ = ["mysql_url", "postgres_url", "redis_url", "spark", "sync_layer", "sync_library"]
 
 end_with_this_process()  # Also by SIGKILL: servers of a test run never outlive it.
 
@@ -112,7 +112,7 @@ MARKS = {
         *("tests/sim/test_sim_replay.py", "tests/sim/test_sim_trace.py", "tests/test_exit_codes.py"),
     ),
 }
-SERVERS = {"postgres_url", "redis_url", "nats_cluster", "etcd_cluster"}  # Fixtures that start one.
+SERVERS = {"mysql_url", "postgres_url", "redis_url", "nats_cluster", "etcd_cluster", "source_server"}  # They start one.
 
 
 def file_of(nodeid: str) -> str:

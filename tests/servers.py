@@ -48,8 +48,8 @@ def find_postgres() -> Path | None:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server with its normal durability; gives the url."""
+def postgres_server(*settings: str) -> Iterator[str]:
+    """A PostgreSQL server with its normal durability, and ``settings`` such as "wal_level=logical"; gives the url."""
     programs = find_postgres()
     if programs is None:
         missing("PostgreSQL is not installed")
@@ -69,6 +69,7 @@ def postgres_server() -> Iterator[str]:
 
         run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
+        options += "".join(f" -c {setting}" for setting in settings)
         control = (programs / "pg_ctl", "-D", data, "-w", "-t", "60")
         run(*control, "-l", data / "log", "-o", options, "start")
         try:
@@ -136,7 +137,7 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    with postgres_server() as url:
+    with postgres_server("wal_level=logical") as url:
         yield url
 
 
@@ -175,3 +176,57 @@ def s3_server() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def mariadb_server() -> Iterator[str]:
+    """A MariaDB server that listens at a socket only; gives the url of an empty database."""
+    programs = [shutil.which(name) for name in ("mariadb-install-db", "mariadbd")]
+    if not all(programs):
+        missing("MariaDB is not installed")
+    install, server = map(str, programs)
+    as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="lp-maria-") as directory:
+        data, socket_path = Path(directory) / "data", Path(directory) / "s"
+        data.mkdir(mode=0o700)
+        if as_user:
+            Path(directory).chmod(0o755)
+            shutil.chown(directory, "nobody")
+            shutil.chown(data, "nobody")
+        where = ["--no-defaults", f"--datadir={data}"]
+        made = [install, *where, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*as_user, *made], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        quiet = [
+            "--skip-networking",
+            f"--socket={socket_path}",
+            f"--pid-file={data}/pid",
+            "--innodb-buffer-pool-size=64M",
+        ]
+        with open(Path(directory) / "log", "wb") as log:
+            process = subprocess.Popen([*as_user, server, *where, *quiet], stdout=log, stderr=log, cwd="/")
+            try:
+                yield _mariadb_database(str(socket_path), process)
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def _mariadb_database(socket_path: str, process: subprocess.Popen[bytes]) -> str:
+    import pymysql
+
+    end = time.monotonic() + 120  # It only ends a test that hangs.
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(pymysql.err.OperationalError):
+            db = pymysql.connect(unix_socket=socket_path, user="root")
+            with db.cursor() as cursor:
+                cursor.execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+            db.close()
+            return f"mysql://root@localhost/shop?socket={socket_path}"
+        time.sleep(0.05)
+    raise RuntimeError("MariaDB did not start")
+
+
+@pytest.fixture(scope="session")
+def mysql_url() -> Iterator[str]:
+    with mariadb_server() as url:
+        yield url

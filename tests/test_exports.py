@@ -27,7 +27,7 @@ LOG = {
     "open_log",
     "sync",
 }
-PRODUCERS = {"Mutation", "Producer", "Receipt", "delete", "json_value", "put"}
+PRODUCERS = {"Json", "Mutation", "Producer", "Receipt", "ddl", "delete", "json_value", "outbox", "put", "table"}
 TARGETS = {"Change", "Position", "Row", "Target", "TargetServer", "decode_position", "encode_position"}
 STORES = {"MemoryTarget", "PostgresTarget", "RedisTarget", "RocksTarget", "SqliteTarget"}
 PLAYER = {

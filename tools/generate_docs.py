@@ -160,6 +160,7 @@ def cli_page() -> str:
         "| Variable | Stands for |",
         "|---|---|",
         "| `LOGPLAYER_LOG` | `--log` |",
+        "| `LOGPLAYER_SOURCE` | `capture postgres --url` |",
         "| `LOGPLAYER_HTTP` | `--http` of `play`, `--player` of `status`, `dashboard`, `target quarantine`, `target unquarantine` and `target retry` |",
         *(
             f"| `{variable}` | `{option}` of every command that connects to a server (not of `log serve` and `target serve`) |"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from logplayer import outbox as outbox
     from logplayer import spark as spark
     from logplayer import sync as sync
     from logplayer.api.opened import OpenedLog, open_log
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from logplayer.log.file.backup import LogBackup, backup_log, restore_log
-    from logplayer.log.mutations import delete, json_value, put
+    from logplayer.log.mutations import ddl, delete, json_value, put, table
     from logplayer.log.producer import Producer, Receipt
     from logplayer.log.protocol import BadRequest, History, Info, Log, NewEntry, Newest, Record
     from logplayer.player.ended import Ended, EndKind
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from logplayer.wire.codec import decode_position, encode_position
     from logplayer.wire.entries import encode_mutation
     from logplayer.wire.security import Security
+    from logplayer.wire.values import Json
 
 # Public name -> where it is. Type checkers read the imports above; a test compares the two.
 _WHERE: dict[str, tuple[str, str]] = {
@@ -91,6 +93,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "HashShards": ("logplayer.api.player", "HashShards"),
     "History": ("logplayer.log.protocol", "History"),
     "Info": ("logplayer.log.protocol", "Info"),
+    "Json": ("logplayer.wire.values", "Json"),
     "Limits": ("logplayer.core.limits", "Limits"),
     "Log": ("logplayer.log.protocol", "Log"),
     "LogBackup": ("logplayer.log.file.backup", "LogBackup"),
@@ -137,6 +140,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "backup_log": ("logplayer.log.file.backup", "backup_log"),
     "consistent_cut": ("logplayer.target.client", "consistent_cut"),
     "decode_position": ("logplayer.wire.codec", "decode_position"),
+    "ddl": ("logplayer.log.mutations", "ddl"),
     "delete": ("logplayer.log.mutations", "delete"),
     "encode_mutation": ("logplayer.wire.entries", "encode_mutation"),
     "encode_position": ("logplayer.wire.codec", "encode_position"),
@@ -146,6 +150,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "position": ("logplayer.target.client", "position"),
     "put": ("logplayer.log.mutations", "put"),
     "restore_log": ("logplayer.log.file.backup", "restore_log"),
+    "table": ("logplayer.log.mutations", "table"),
     "wait_for": ("logplayer.target.client", "wait_for"),
 }
 
@@ -168,6 +173,7 @@ __all__ = [
     "HashShards",
     "History",
     "Info",
+    "Json",
     "Limits",
     "Log",
     "LogBackup",
@@ -214,6 +220,7 @@ __all__ = [
     "__version__",
     "backup_log",
     "consistent_cut",
+    "ddl",
     "decode_position",
     "delete",
     "encode_mutation",
@@ -221,11 +228,13 @@ __all__ = [
     "json_value",
     "make_session",
     "open_log",
+    "outbox",
     "position",
     "put",
     "restore_log",
     "spark",
     "sync",
+    "table",
     "wait_for",
 ]
 
@@ -234,7 +243,7 @@ if not TYPE_CHECKING:  # To a type checker it would say that every name is there
 
     def __getattr__(name: str) -> Any:
         """Load the module of a public name when it is first asked for."""
-        if name in ("spark", "sync"):
+        if name in ("outbox", "spark", "sync"):
             return importlib.import_module(f"logplayer.{name}")
         try:
             module, inside = _WHERE[name]

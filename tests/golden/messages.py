@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from logplayer.errors import Malformed
 from logplayer.log.append_codec import decode_answers, decode_calls
 from logplayer.wire import codec
 from logplayer.wire.entries import decode_control, decode_headers, decode_transaction
 from logplayer.wire.fastpath import read_batch
 from logplayer.wire.logplayer.v1 import entry_pb2, log_pb2, target_pb2
+from logplayer.wire.rows import decode_row_changes
 
 # What a reader would refuse, if it were just any value.
 BYTES = {
@@ -42,6 +44,8 @@ FITTING: dict[str, dict[str, Any]] = {
     "Batch": {"prev": 1, "to": 100},
 }
 LENGTHS = {"refusals": 1}  # Of lists; others have two.
+# Where a message can hold itself: what it has there, so that it ends.
+INNERMOST = {"array": {"items": [{"integer": 7}, {"text": "text 1"}, {}]}}
 
 Meaning = Callable[[bytes], Any]
 # Each takes the bytes of one message as the product does.
@@ -49,11 +53,19 @@ DECODERS: dict[str, Meaning] = {
     "ToTarget": codec.decode_to_target,
     "ToPlayer": codec.decode_to_player,
     "PositionReply": codec.decode_standing,
-    "Transaction": lambda data: [decode_transaction(data), decode_headers(data)],
+    "Transaction": lambda data: [transaction_meaning(data), decode_headers(data)],
     "Control": decode_control,
     "AppendCalls": lambda data: decode_calls(data, 1),
     "AppendAnswers": decode_answers,
 }
+
+
+def transaction_meaning(data: bytes) -> Any:
+    """Keys and values, or rows: a file of the time before rows has the former, a later one both kinds of fields."""
+    try:
+        return decode_transaction(data)
+    except Malformed:
+        return decode_row_changes(data)
 
 
 def all_messages() -> Iterator[tuple[str, Message]]:
@@ -167,6 +179,8 @@ def value_of(each: FieldDescriptor, nth: int) -> Any:
     """A value that follows from the field: never the default, and rising in a list."""
     if each.type == FieldDescriptor.TYPE_MESSAGE:
         assert each.message_type is not None
+        if each.name in INNERMOST:
+            return ParseDict(INNERMOST[each.name], GetMessageClass(each.message_type)())
         return _nth(fill(each.message_type), nth)
     if each.type == FieldDescriptor.TYPE_ENUM:
         assert each.enum_type is not None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.target.store_places import place
+from tests.target.store_places import any_place, place, table_place
 
-__all__ = ["place"]
+__all__ = ["any_place", "place", "table_place"]

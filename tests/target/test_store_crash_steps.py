@@ -15,7 +15,7 @@ from logplayer.core.fence import Position
 from logplayer.target.protocol import Change
 from logplayer.testing.conformance.client import value_at
 from tests import child_environment
-from tests.target.store_places import Place, content, opening, playing, put, transaction
+from tests.target.store_places import Place, content, opening, playing, put, transaction, written_for
 
 SESSION = Session(1, 1)
 # Every change puts, deletes or keeps something aside, so that each half of it would be seen.
@@ -26,17 +26,28 @@ ENTRIES = [
     transaction(4, b="4", c=None),
 ]
 CONTENT = [{}, {"a": "1"}, {"b": "2", "c": "2"}, {"b": "2", "c": "2"}, {"b": "4"}]
-CHANGES: list[Change] = [opening(SESSION)] + [playing(SESSION, e.index - 1, e.index, e) for e in ENTRIES]
+
+
+def entries(place: Place) -> list[Message]:
+    return [written_for(place, entry) for entry in ENTRIES]
+
+
+def changes(place: Place) -> list[Change]:
+    return [opening(SESSION)] + [playing(SESSION, e.index - 1, e.index, e) for e in entries(place)]
+
+
 STEPS = {"store-rows-written": False, "store-position-written": False, "store-committed": True}
 CHILD = """
 import os, sys
 from logplayer import crashpoint
-from logplayer.target.stores.open import open_store
-from tests.target.test_store_crash_steps import CHANGES
+from tests.target.store_places import Place
+from tests.target.test_store_crash_steps import changes
 
 kind, name, path, url, crashpoint.armed = sys.argv[1:]
-store = open_store(kind, name, path=path, url=url)
-for change in CHANGES:
+place = Place(kind, path, url)
+place.name = name
+store = place.open()
+for change in changes(place):
     store.apply(change)
     os.write(1, b".")
 """
@@ -50,27 +61,27 @@ def run_until_killed(place: Place, step: str) -> int:
     return len(done.stdout)
 
 
-def expected(changes: int) -> Position:
+def expected(place: Place, count: int) -> Position:
     """The position after that many changes."""
-    if changes == 0:
+    if count == 0:
         return Position()
-    index = changes - 1
-    return Position(index, SESSION, digests.extend(0, ENTRIES[:index]), "log", value_at(index))
+    index = count - 1
+    return Position(index, SESSION, digests.extend(0, entries(place)[:index]), "log", value_at(index))
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_leaves_all_of_a_change_or_nothing(place: Place, step: str) -> None:
+def test_a_crash_leaves_all_of_a_change_or_nothing(any_place: Place, step: str) -> None:
     for nth in (1, 3, 5):  # The open, a change that writes rows and deletes, the last.
-        place = Place(place.kind, place.path and f"{place.path}-{nth}", place.url)
+        place = Place(any_place.kind, any_place.path and f"{any_place.path}-{nth}", any_place.url)
         acked = run_until_killed(place, f"{step}:{nth}")
         assert acked == nth - 1
         there = nth if STEPS[step] else nth - 1
         store = place.open()
-        assert store.position() == expected(there)
-        assert content(store) == (CONTENT[there - 1] if there else {})
+        assert store.position() == expected(place, there)
+        assert content(store, place) == (CONTENT[there - 1] if there else {})
         assert [index for index, _ in store.quarantine()] == [3] * (there >= 4)
-        for change in CHANGES[there:]:  # And it goes on from there.
+        for change in changes(place)[there:]:  # And it goes on from there.
             store.apply(change)
-        assert store.position() == expected(len(CHANGES))
-        assert content(store) == CONTENT[-1]
+        assert store.position() == expected(place, len(ENTRIES) + 1)
+        assert content(store, place) == CONTENT[-1]
         store.close()

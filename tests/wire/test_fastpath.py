@@ -139,8 +139,10 @@ class TestForms:
         [
             b"\x0a\x06\x12\x01v\x0a\x01k",  # The value first.
             b"\x0a\x06\x0a\x01j\x0a\x01k",  # A field twice.
-            b"\x0a\x05\x0a\x01k\x18\x02",  # An operation of the future.
-            b"\x0a\x06\x0a\x01k\x2a\x01x",  # A field of the future.
+            b"\x0a\x05\x0a\x01k\x18\x04",  # An operation of the future.
+            b"\x0a\x06\x0a\x01k\x3a\x01x",  # A field of the future.
+            b"\x0a\x06\x0a\x01k\x2a\x01\xff",  # A table's name that is no text.
+            b"\x0a\x0b\x0a\x01k\x32\x06\x12\x04\x08\x01\x10\x02",  # A value of two kinds.
             b"\x0a\x06\x0a\x01k\x22\x01\xff",  # A name that is no text.
             b"\x0a\x83\x80\x80\x80\x80\x00\x0a\x01k",  # A length in six bytes, which protobuf does not take.
             b"\x0a\x08\x0a\x81\x80\x80\x80\x80\x00k",  # The same for the key.

@@ -1,4 +1,5 @@
-"""``logplayer target quarantine|unquarantine``: let a target pass an entry that it refuses, and take that back.
+"""``logplayer target quarantine|unquarantine|redrive``: let a target pass an entry that it refuses, take that back, or
+apply the entry later.
 
 An entry that is quarantined is missing at its target from then on, so the decision is made about the entry that blocks
 the target right now, as its player says. Anything else needs ``--force``.
@@ -23,6 +24,7 @@ from logplayer.core.entry import Quarantined, QuarantineRevoked
 from logplayer.errors import ConfigError, LogPlayerError
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log
+from logplayer.player.decisions import redrive as append_again
 from logplayer.player.quarantine_rules import QuarantineFacts, check_quarantine, check_revocation
 from logplayer.target import client
 
@@ -164,6 +166,41 @@ async def _unquarantine(
     for index in indexes:
         check_revocation(name, index, seen, force)
     return [await decide(merged, QuarantineRevoked(name, index, reason)) for index in indexes]
+
+
+@click.command()
+@common_options
+@click.argument("name")
+@click.option("--index", required=True, type=click.IntRange(min=1), help="The entry.")
+@json_option
+@security_options(server=False)
+def redrive(config_path: str | None, log_address: str, name: str, index: int, as_json: bool, **secure: Any) -> None:
+    """Apply a quarantined entry at NAME after all, once what refused it is repaired.
+
+    What NAME was to get of the entry is appended as a new one, so it is applied after all that came since. The log
+    takes it once: to call this again changes nothing.
+
+    \b
+    logplayer target redrive shard2 --index 4711
+    """
+    merged = merge(config_path, log_address, secure=secure)
+    appended, repeated = run_loop(_redrive(merged, name, index))
+    facts = {"index": appended, "of": index, "target": name, "repeated": repeated}
+    text = f"entry {index} was redriven already, as" if repeated else f"{name} gets entry {index} again, as"
+    click.echo(json.dumps(facts) if as_json else f"{text} entry {appended}")
+
+
+async def _redrive(merged: Config, name: str, index: int) -> tuple[int, bool]:
+    log = await open_log(merged.log, security=merged.security)
+    try:
+        control = (await chain.load(log)).control(merged.map)
+        if name not in control.members:
+            raise ConfigError(f"{name} is not a member; the log knows {', '.join(control.members) or 'none'}")
+        before = (await log.info()).last
+        appended = await append_again(log, control, name, index)
+        return appended, appended <= before
+    finally:
+        await log.close()
 
 
 def _entries(indexes: Sequence[int]) -> str:

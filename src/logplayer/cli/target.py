@@ -67,7 +67,9 @@ class StoreKind(click.Choice[str]):
 
 def place_options(command: Callable[..., Any], kinds: click.ParamType[Any] | None = None) -> Callable[..., Any]:
     """Which store, and where."""
-    command = click.option("--url", default="", callback=_url, help="Where the server is (postgres, redis).")(command)
+    command = click.option("--url", default="", callback=_url, help="Where the server is (postgres, redis, mysql).")(
+        command
+    )
     command = click.option(
         "--url-file",
         default="",
@@ -78,6 +80,15 @@ def place_options(command: Callable[..., Any], kinds: click.ParamType[Any] | Non
     command = click.option("--path", default="", help="Where the data is: a file (sqlite), a directory (rocksdb).")(
         command
     )
+    command = click.option(
+        "--mapping",
+        default="",
+        metavar="FILE",
+        help="For stores of tables: the file whose [tables] renames and ignores tables and columns.",
+    )(command)
+    command = click.option(
+        "--schema", default="", help="For postgres-tables: where the tables are.  [default: public]"
+    )(command)
     known = kinds or click.Choice(list(STORES))
     return click.option("--store", "kind", type=known, required=True, help="The kind of store.")(command)
 
@@ -120,6 +131,8 @@ def serve(
     kind: str,
     path: str,
     url: str,
+    schema: str,
+    mapping: str,
     names: tuple[str, ...],
     listen: str,
     listen_tcp: str,
@@ -135,6 +148,7 @@ def serve(
     logplayer target serve --store sqlite --path a.db --id a --listen 127.0.0.1:7201
     logplayer target serve --store postgres --url postgresql://127.0.0.1/shop --id b --listen-tcp 127.0.0.1:7202
     logplayer target serve --store sqlite --path '{id}.db' --id c --id d --listen-tcp 127.0.0.1:7203
+    logplayer target serve --store postgres-tables --url postgresql://127.0.0.1/shop --id f --listen 127.0.0.1:7205
     logplayer target serve --store inventory.py:Inventory --path stock.db --id e --listen 127.0.0.1:7204
 
     A store of your own is named by its class, in a module that Python finds or in a file. It is made with two
@@ -143,13 +157,17 @@ def serve(
     if not listen and not listen_tcp:
         raise UserError("a target needs somewhere to listen: give --listen HOST:PORT, --listen-tcp HOST:PORT, or both")
     security = security_from(**secure)
-    server = TargetServer(_stores(kind, names, path, url), security, trace_to(trace) if trace else None)
+    server = TargetServer(
+        _stores(kind, names, path, url, schema=schema, mapping=mapping), security, trace_to(trace) if trace else None
+    )
     log_to_stderr(log_format)
     http = serve_face(target_face(server), security)
     run_loop(_serve(server, names, {"grpc": listen, "tcp": listen_tcp}, (http, http_address), as_json))
 
 
-def _stores(kind: str, names: Sequence[str], path: str, url: str) -> dict[str, Target]:
+def _stores(
+    kind: str, names: Sequence[str], path: str, url: str, schema: str = "", mapping: str = ""
+) -> dict[str, Target]:
     """A store for each name; those that were opened are closed if one cannot be."""
     for name in names:
         check_target(name, "--id ")
@@ -158,11 +176,13 @@ def _stores(kind: str, names: Sequence[str], path: str, url: str) -> dict[str, T
     if len(names) > 1 and path and "{id}" not in path:
         raise UserError(f"--path {path} is one place for {len(names)} targets: write {{id}} where the name belongs")
     if ":" in kind:
+        if schema or mapping:
+            raise UserError("--schema and --mapping are for the stores of tables that come with LogPlayer")
         return {name: open_own(kind, name, path_for(path, name) or url) for name in names}
     stores: dict[str, Store] = {}
     try:
         for name in names:
-            stores[name] = open_store(kind, name, path=path_for(path, name), url=url)
+            stores[name] = open_store(kind, name, path=path_for(path, name), url=url, schema=schema, mapping=mapping)
     except BaseException:
         for store in stores.values():
             store.close()
@@ -250,13 +270,13 @@ def wait(address: str, index: int, name: str, timeout: float, as_json: bool, **s
 @store_options
 @click.argument("key")
 @json_option
-def get(kind: str, path: str, url: str, name: str, key: str, as_json: bool) -> None:
+def get(kind: str, name: str, key: str, as_json: bool, **place: str) -> None:
     """Print the value of a key, read from the store itself; exit code 1 if there is none.
 
     \b
     logplayer target get --store sqlite --path a.db --id a alice
     """
-    with _Reading(kind, path, url, name) as store:
+    with _Reading(kind, name, place) as store:
         value = store.get(key.encode())
     if as_json:
         click.echo(json.dumps({"key": key, "value": None if value is None else readable(value)}, ensure_ascii=False))
@@ -269,7 +289,7 @@ def get(kind: str, path: str, url: str, name: str, key: str, as_json: bool) -> N
 @target.command()
 @store_options
 @click.option("--quarantine", is_flag=True, help="Print the quarantined entries instead of the data.")
-def dump(kind: str, path: str, url: str, name: str, quarantine: bool) -> None:
+def dump(kind: str, name: str, quarantine: bool, **place: str) -> None:
     """Print everything in the store as lines of JSON, with keys and values in hexadecimal.
 
     With --quarantine, print the quarantined entries as 'logplayer log dump' does: their mutations, with keys and values
@@ -279,7 +299,7 @@ def dump(kind: str, path: str, url: str, name: str, quarantine: bool) -> None:
     logplayer target dump --store sqlite --path a.db --id a
     logplayer target dump --store sqlite --path a.db --id a --quarantine
     """
-    with _Reading(kind, path, url, name) as store:
+    with _Reading(kind, name, place) as store:
         if quarantine:
             for index, payload in store.quarantine():
                 click.echo(json.dumps({"index": index, **payload_to_dict(payload)}, ensure_ascii=False))
@@ -291,8 +311,8 @@ def dump(kind: str, path: str, url: str, name: str, quarantine: bool) -> None:
 class _Reading:
     """A store that is read while a server may have it open."""
 
-    def __init__(self, kind: str, path: str, url: str, name: str) -> None:
-        self._store = open_store(kind, name, path=path, url=url, read_only=True)
+    def __init__(self, kind: str, name: str, place: dict[str, str]) -> None:
+        self._store = open_store(kind, name, read_only=True, **place)
 
     def __enter__(self) -> Store:
         return self._store

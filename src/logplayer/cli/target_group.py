@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from logplayer.cli.members import add, list_members, remove, retry
-from logplayer.cli.quarantine import quarantine, unquarantine
+from logplayer.cli.quarantine import quarantine, redrive, unquarantine
 from logplayer.cli.target import target
 from logplayer.cli.unfence import unfence
 
-for command in (add, remove, list_members, quarantine, unquarantine, retry, unfence):
+for command in (add, remove, list_members, quarantine, unquarantine, redrive, retry, unfence):
     target.add_command(command)
 
 __all__ = ["target"]

@@ -35,6 +35,8 @@ def unfence(
     kind: str,
     path: str,
     url: str,
+    schema: str,
+    mapping: str,
     name: str,
     yes: bool,
     force: bool,
@@ -50,14 +52,15 @@ def unfence(
     logplayer target unfence --log grpc://127.0.0.1:7100 --store sqlite --path a.db --id a --yes
     """
     merged = merge(config_path, log_address, secure=secure) if log_address or config_path or not force else None
-    reading = open_store(kind, name, path=path, url=url, read_only=True)
+    place: Any = {"path": path, "url": url, "schema": schema, "mapping": mapping}
+    reading = open_store(kind, name, read_only=True, **place)
     try:
         seen = run_loop(_ask(merged, reading.position().session.epoch)) if merged is not None else None
         before, after, why = plan(reading, seen, force)
     finally:
         reading.close()
     if yes:
-        store = open_store(kind, name, path=path, url=url)
+        store = open_store(kind, name, **place)
         try:
             store.apply(Unfence(before, after))
         finally:

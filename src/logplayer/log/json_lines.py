@@ -1,6 +1,7 @@
 """Transactions and records as JSON, for the command line: one per line.
 
-Keys and values are text; bytes that are not UTF-8 are written, and may be given, as ``{"base64": "..."}``.
+Keys and values are text; bytes that are not UTF-8 are written, and may be given, as ``{"base64": "..."}``. Rows of
+tables are in :mod:`logplayer.log.json_rows`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from logplayer.errors import UserError
+from logplayer.log.json_rows import FIELDS, parse_row, row_to_dict
 from logplayer.log.protocol import Kind, Record
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
@@ -63,6 +65,9 @@ def _headers(value: Any, where: str) -> list[tuple[str, bytes]]:
 
 
 def _mutation(value: Any, where: str) -> pb.Mutation:
+    if isinstance(value, dict) and "table" in value:
+        _refuse_unknown(value, FIELDS, where)
+        return parse_row(value, where)
     if not isinstance(value, dict) or "key" not in value:
         raise UserError(f"{where} has no key; write for example {EXAMPLE}")
     _refuse_unknown(value, {"key", "value", "op", "target"}, where)
@@ -139,6 +144,10 @@ def payload_to_dict(payload: bytes) -> dict[str, Any]:
 
 
 def _mutation_to_dict(mutation: pb.Mutation) -> dict[str, Any]:
+    if mutation.table or mutation.op > pb.DELETE:
+        row = row_to_dict(mutation)
+        if row is not None:
+            return row
     out: dict[str, Any] = {"key": readable(mutation.key)}
     if mutation.op == pb.DELETE:
         out["op"] = "delete"

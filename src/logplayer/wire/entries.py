@@ -167,6 +167,8 @@ def _decode_any(payload: bytes) -> list[tuple[bytes, bytes | None]]:
         raise Malformed(f"{len(payload)} bytes are not a transaction: {error}") from error
     changes: list[tuple[bytes, bytes | None]] = []
     for mutation in transaction.mutations:
+        if mutation.table or mutation.columns or mutation.op in (pb.PATCH, pb.DDL):
+            raise Malformed(_needs_tables(mutation))
         if mutation.op == pb.PUT:
             changes.append((mutation.key, mutation.value))
         elif mutation.op == pb.DELETE:
@@ -174,6 +176,12 @@ def _decode_any(payload: bytes) -> list[tuple[bytes, bytes | None]]:
         else:
             raise Malformed(f"a mutation has operation {mutation.op}, which this version does not know")
     return changes
+
+
+def _needs_tables(mutation: pb.Mutation) -> str:
+    what = f"a row of table {mutation.table!r}" if mutation.table else "a statement or a part of a row"
+    remedy = "serve the target with a store of tables (--store sqlite-tables, postgres-tables or mysql-tables)"
+    return f"it has {what}, and this store has keys and values only; {remedy}, or quarantine the entry"
 
 
 def encode_control(record: Record) -> bytes:

@@ -10,7 +10,8 @@ their numbers. A reader returns None for anything else, and the generated code d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from struct import Struct
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from logplayer.core.entry import Message, Mutation, Row
@@ -60,12 +61,16 @@ def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 # --- Transactions. ----------------------------------------------------------------------------------------
 
 _DELETE: Final = 1
+_DDL: Final = 3  # The last operation that is known.
+_DELETED: Final = -1  # In place of a value's end.
+_ROW: Final = -2  # The same: what the mutation has is no value.
 
 
 def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int, int, int]:
     """Where the mutation at ``start`` has its key, its value and its target: first and last bound of each.
 
-    The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at -1.
+    The last number is the end of the mutation, or -1 if its form is another. A deleted key has a value that ends at
+    _DELETED; that of a row or a statement ends at _ROW.
     """
     length, at = read_length(payload, start + 1, end)
     stop = at + length
@@ -86,18 +91,69 @@ def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int,
         return key, key_end, value, value_end, target, target_end, stop
     if payload[at] == 0x18:  # Mutation.op
         op, at = read_varint(payload, at + 1, stop)
-        if at < 0 or op > _DELETE:
+        if at < 0 or op > _DDL:
             return _UNKNOWN
-        if op == _DELETE:
-            value_end = -1
+        if op:
+            value_end = _DELETED if op == _DELETE else _ROW
     if at < stop and payload[at] == 0x22:  # Mutation.target
         length, target = read_length(payload, at + 1, stop)
         at = target_end = target + length
         if target < 0 or at > stop:
             return _UNKNOWN
     if at != stop:
-        return _UNKNOWN
+        value_end = _ROW
+        if not _is_row(payload, at, stop):
+            return _UNKNOWN
     return key, key_end, value, value_end, target, target_end, stop
+
+
+def _is_row(payload: bytes, at: int, end: int) -> bool:
+    """Whether there is nothing but a table and its columns from ``at`` on: what routing passes through untouched."""
+    if payload[at] == 0x2A:  # Mutation.table
+        length, table = read_length(payload, at + 1, end)
+        at = table + length
+        if table < 0 or at > end or not _is_text(payload[table:at]):
+            return False
+    while at < end:
+        if payload[at] != 0x32:  # Mutation.columns
+            return False
+        length, at = read_length(payload, at + 1, end)
+        stop = at + length
+        if at < 0 or stop > end:
+            return False
+        if at < stop and payload[at] == 0x0A:  # Column.name
+            length, name = read_length(payload, at + 1, stop)
+            at = name + length
+            if name < 0 or at > stop or not _is_text(payload[name:at]):
+                return False
+        if at < stop and payload[at] == 0x12:  # Column.value
+            length, value = read_length(payload, at + 1, stop)
+            at = value + length
+            if value < 0 or at > stop or not _is_value(payload, value, at):
+                return False
+        if at + 2 == stop and payload[at] == 0x18 and payload[at + 1] <= 1:  # Column.key
+            at = stop
+        if at != stop:
+            return False
+    return True
+
+
+def _is_value(payload: bytes, at: int, end: int) -> bool:
+    """Whether ``[at, end)`` is a Value of one kind or of none. Arrays are left to the generated code."""
+    if at == end:
+        return True
+    tag = payload[at]
+    if tag in (0x08, 0x10, 0x38, 0x40, 0x48, 0x50):  # Numbers and points in time.
+        _, at = read_varint(payload, at + 1, end)
+        return at == end
+    if tag == 0x19:  # Value.real
+        return at + 9 == end
+    if tag in (0x22, 0x2A, 0x32, 0x5A, 0x62):  # Texts and bytes.
+        length, body = read_length(payload, at + 1, end)
+        if body < 0 or body + length != end:
+            return False
+        return tag in (0x32, 0x5A) or _is_text(payload[body:end])
+    return False
 
 
 _UNKNOWN: Final = (0, 0, 0, 0, 0, 0, -1)
@@ -216,7 +272,7 @@ def read_changes(payload: bytes) -> list[tuple[bytes, bytes | None]] | None:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
         if stop < 0 and _are_headers(payload, start, end):
             break
-        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+        if stop < 0 or value_end == _ROW or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         changes.append((payload[key:key_end], None if value_end < 0 else payload[value:value_end]))
         start = stop
@@ -231,7 +287,7 @@ def read_rows(entry: int, payload: bytes) -> list[Row] | None:
         key, key_end, value, value_end, target, target_end, stop = _cut(payload, start, end)
         if stop < 0 and _are_headers(payload, start, end):
             break
-        if stop < 0 or (target < target_end and not _is_text(payload[target:target_end])):
+        if stop < 0 or value_end == _ROW or (target < target_end and not _is_text(payload[target:target_end])):
             return None
         written = None if value_end < 0 else payload[value:value_end]
         rows.append(_new_tuple(Row, (entry, payload[key:key_end], written)))
@@ -245,6 +301,102 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+# --- Rows, for stores of tables. ---------------------------------------------------------------------------
+
+_double: Final = Struct("<d")
+
+
+class RowForm(NamedTuple):
+    """What rows have in common that one statement can write."""
+
+    op: int
+    table: str
+    names: tuple[str, ...]
+    keys: tuple[bool, ...]  # Which of them are the primary key.
+
+
+FormedRow = tuple[RowForm, bytes, tuple[object, ...]]  # The form, the key, the values.
+OtherValue = Callable[[int, bytes], object]  # (tag of Value, what follows it) -> the value.
+
+
+def read_formed_rows(payload: bytes, forms: dict[object, RowForm], other: OtherValue) -> list[FormedRow] | None:
+    """The rows of an encoded ``Transaction``; equal forms are one object, kept in ``forms``.
+
+    ``other`` makes the values whose types need more than this file imports. None for anything but rows and headers.
+    """
+    rows: list[FormedRow] = []
+    start, end = 0, len(payload)
+    while start < end:
+        key, key_end, _, value_end, target, target_end, stop = _cut(payload, start, end)
+        if stop < 0 and _are_headers(payload, start, end):
+            break
+        if stop < 0 or value_end != _ROW or (target < target_end and not _is_text(payload[target:target_end])):
+            return None
+        at, op = key_end, 0
+        if payload[at] == 0x18:  # Mutation.op; a row has no value.
+            op = payload[at + 1]
+            at += 2
+        if target < target_end:
+            at = target_end
+        if op > 2 or at >= stop or payload[at] != 0x2A:  # Mutation.table
+            return None
+        length, table = read_length(payload, at + 1, stop)
+        form, values = _formed(payload, op, table, table + length, stop, forms, other)
+        rows.append((form, payload[key:key_end], values))
+        start = stop
+    return rows
+
+
+def _formed(
+    payload: bytes, op: int, table: int, at: int, stop: int, forms: dict[object, RowForm], other: OtherValue
+) -> tuple[RowForm, tuple[object, ...]]:
+    """The form and the values of the columns in ``[at, stop)``. _cut has checked their bytes."""
+    heads: list[bytes] = [payload[table:at]]
+    values: list[object] = []
+    while at < stop:
+        length, at = read_length(payload, at + 1, stop)
+        end = at + length
+        name = b""
+        value: object = None
+        if at < end and payload[at] == 0x0A:  # Column.name
+            length, first = read_length(payload, at + 1, end)
+            at = first + length
+            name = payload[first:at]
+        if at < end and payload[at] == 0x12:  # Column.value
+            length, first = read_length(payload, at + 1, end)
+            at = first + length
+            if first < at:
+                value = _value(payload, first, at, other)
+        heads.append(name)
+        heads.append(b"k" if at < end and payload[end - 1] == 1 else b"")
+        values.append(value)
+        at = end
+    shape = (op, tuple(heads))
+    form = forms.get(shape)
+    if form is None:
+        names = tuple([head.decode() for head in heads[1::2]])
+        form = forms[shape] = RowForm(op, heads[0].decode(), names, tuple([head == b"k" for head in heads[2::2]]))
+    return form, tuple(values)
+
+
+def _value(payload: bytes, at: int, end: int, other: OtherValue) -> object:
+    tag = payload[at]
+    if tag == 0x10:  # Value.integer
+        number, _ = read_varint(payload, at + 1, end)
+        return -(number >> 1) - 1 if number & 1 else number >> 1
+    if tag == 0x08:  # Value.boolean
+        return payload[end - 1] != 0
+    if tag == 0x19:  # Value.real
+        return _double.unpack_from(payload, at + 1)[0]
+    if tag == 0x2A:  # Value.text
+        _, first = read_length(payload, at + 1, end)
+        return payload[first:end].decode()
+    if tag == 0x32:  # Value.binary
+        _, first = read_length(payload, at + 1, end)
+        return payload[first:end]
+    return other(tag, payload[at + 1 : end])
 
 
 # --- Batches: the head and the deliveries one after the other, which is what protobuf makes of a repeated field. ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from logplayer.errors import ConfigError
 from logplayer.target.places import check_url
@@ -13,12 +14,32 @@ STORES = {
     "sqlite": ("logplayer.target.stores.sqlite", "SqliteTarget", "path", ""),
     "postgres": ("logplayer.target.stores.postgres", "PostgresTarget", "url", "postgres"),
     "redis": ("logplayer.target.stores.redis", "RedisTarget", "url", "redis"),
+    "sqlite-tables": ("logplayer.target.stores.tables.sqlite", "SqliteTables", "path", ""),
+    "postgres-tables": ("logplayer.target.stores.tables.postgres", "PostgresTables", "url", "postgres"),
+    "mysql-tables": ("logplayer.target.stores.tables.mysql", "MysqlTables", "url", "mysql"),
     "rocksdb": ("logplayer.target.stores.rocksdb", "RocksTarget", "path", "rocksdb"),
 }
 
 
-def open_store(kind: str, name: str, *, path: str = "", url: str = "", read_only: bool = False) -> Store:
-    """The store of the target ``name``, made if it is not there."""
+# Those that write into tables of the user's own, and take a mapping.
+TABLE_STORES = tuple(kind for kind in STORES if kind.endswith("-tables"))
+
+
+def open_store(
+    kind: str,
+    name: str,
+    *,
+    path: str = "",
+    url: str = "",
+    read_only: bool = False,
+    schema: str = "",
+    mapping: str = "",
+) -> Store:
+    """The store of the target ``name``, made if it is not there.
+
+    ``mapping`` is the file whose ``[tables]`` says how a store of tables names them, ``schema`` where PostgreSQL has
+    them.
+    """
     if kind not in STORES:
         raise ConfigError(f"no store is called {kind!r}; there are {', '.join(STORES)}")
     module, cls, where, extra = STORES[kind]
@@ -34,6 +55,22 @@ def open_store(kind: str, name: str, *, path: str = "", url: str = "", read_only
         if not extra or (error.name or "").startswith("logplayer"):
             raise
         raise ConfigError(f"the store {kind} needs {error.name}: pip install 'logplayer[{extra}]'") from None
-    store = make(given, name, read_only=True) if read_only else make(given, name)
+    store = make(given, name, **_settings(kind, read_only, schema, mapping))
     assert isinstance(store, Store)
     return store
+
+
+def _settings(kind: str, read_only: bool, schema: str, mapping: str) -> dict[str, Any]:
+    """What a store is made with beside its place and name."""
+    if schema and kind != "postgres-tables":
+        raise ConfigError(f"--schema is for --store postgres-tables; {kind} has none")
+    if mapping and kind not in TABLE_STORES:
+        raise ConfigError(f"--mapping is for stores of tables ({', '.join(TABLE_STORES)}); {kind} has none")
+    settings: dict[str, Any] = {"read_only": True} if read_only else {}
+    if schema:
+        settings["schema"] = schema
+    if mapping:
+        from logplayer.target.stores.tables.mapping import read_mapping
+
+        settings["mapping"] = read_mapping(mapping)
+    return settings

@@ -13,13 +13,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Session
+from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, TargetError, Unavailable, UserError
@@ -103,10 +104,7 @@ class PostgresTarget:
                 after = change.check(self._stored(db, " FOR UPDATE"))
                 for is_put, rows in change.runs:
                     self._write(db, is_put, rows)
-                aside = [(message.index, message.payload) for message in change.quarantined]
-                if aside:
-                    with db.cursor() as cursor:
-                        cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
+                self._keep_aside(db, change.quarantined)
                 crashpoint("store-rows-written")
                 self._store(db, after)
                 crashpoint("store-position-written")
@@ -209,6 +207,12 @@ class PostgresTarget:
         index, session, digest, log_id, chain = position
         db.execute(self._sql(_STORE), (index, *session, digests.to_bytes(digest), log_id, chain))
 
+    def _keep_aside(self, db: Db, messages: list[Message]) -> None:
+        aside = [(message.index, message.payload) for message in messages]
+        if aside:
+            with db.cursor() as cursor:
+                cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
+
     def _write(self, db: Db, is_put: bool, rows: list[Row]) -> None:
         with db.cursor() as cursor:
             if is_put:
@@ -230,7 +234,12 @@ class PostgresTarget:
                 raise Poison(f"PostgreSQL refuses entry {message.index}: {reason}", message.index) from None
 
     def _read(self, text: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        with self._reading() as db:
+            yield from db.execute(self._sql(text), parameters)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Db]:
         with self._reader_lock:
             if self._reader is None or self._reader.closed:
                 self._reader = psycopg.connect(self._url, autocommit=True)
-            yield from self._reader.execute(self._sql(text), parameters)
+            yield self._reader

@@ -24,53 +24,59 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logplayer/v1/entry.proto\x12\x0clogplayer.v1\"T\n\x08Mutation\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x1c\n\x02op\x18\x03 \x01(\x0e\x32\x10.logplayer.v1.Op\x12\x0e\n\x06target\x18\x04 \x01(\t\"_\n\x0bTransaction\x12)\n\tmutations\x18\x01 \x03(\x0b\x32\x16.logplayer.v1.Mutation\x12%\n\x07headers\x18\x02 \x03(\x0b\x32\x14.logplayer.v1.Header\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xdd\x03\n\x07\x43ontrol\x12*\n\x08takeover\x18\x01 \x01(\x0b\x32\x16.logplayer.v1.TakeoverH\x00\x12\x31\n\x0ctarget_added\x18\x02 \x01(\x0b\x32\x19.logplayer.v1.TargetAddedH\x00\x12\x35\n\x0etarget_removed\x18\x03 \x01(\x0b\x32\x1b.logplayer.v1.TargetRemovedH\x00\x12/\n\x0bmap_changed\x18\x04 \x01(\x0b\x32\x18.logplayer.v1.MapChangedH\x00\x12\x30\n\x0bquarantined\x18\x05 \x01(\x0b\x32\x19.logplayer.v1.QuarantinedH\x00\x12.\n\ncheckpoint\x18\x06 \x01(\x0b\x32\x18.logplayer.v1.CheckpointH\x00\x12=\n\x12quarantine_revoked\x18\x07 \x01(\x0b\x32\x1f.logplayer.v1.QuarantineRevokedH\x00\x12*\n\x08repaired\x18\x08 \x01(\x0b\x32\x16.logplayer.v1.RepairedH\x00\x12\r\n\x05nonce\x18\x0e \x01(\t\x12%\n\x05state\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.SnapshotB\x08\n\x06record\"\x0c\n\nCheckpoint\"\x1a\n\x08Repaired\x12\x0e\n\x06reason\x18\x01 \x01(\t\">\n\x08Takeover\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06player\x18\x02 \x01(\t\x12\x13\n\x0b\x61pplication\x18\x03 \x01(\x04\"F\n\x0bTargetAdded\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x02\x61t\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\tB\x05\n\x03_at\"\x1f\n\rTargetRemoved\x12\x0e\n\x06target\x18\x01 \x01(\t\"1\n\nMapChanged\x12#\n\x03map\x18\x01 \x01(\x0b\x32\x16.logplayer.v1.ShardMap\"\xc1\x01\n\x08ShardMap\x12%\n\x04hash\x18\x01 \x01(\x0b\x32\x15.logplayer.v1.HashMapH\x00\x12\'\n\x05range\x18\x02 \x01(\x0b\x32\x16.logplayer.v1.RangeMapH\x00\x12-\n\x08\x65xplicit\x18\x03 \x01(\x0b\x32\x19.logplayer.v1.ExplicitMapH\x00\x12.\n\tpart_hash\x18\x04 \x01(\x0b\x32\x19.logplayer.v1.PartHashMapH\x00\x42\x06\n\x04kind\"\r\n\x0b\x45xplicitMap\"\x1a\n\x07HashMap\x12\x0f\n\x07targets\x18\x01 \x03(\t\"*\n\x0bPartHashMap\x12\x0f\n\x07targets\x18\x01 \x03(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\"+\n\x08RangeMap\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x0c\x12\x0f\n\x07targets\x18\x02 \x03(\t\"<\n\x0bQuarantined\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"B\n\x11QuarantineRevoked\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xaf\x02\n\x08Snapshot\x12.\n\x07members\x18\x01 \x03(\x0b\x32\x1d.logplayer.v1.Snapshot.Member\x12/\n\x04maps\x18\x02 \x03(\x0b\x32!.logplayer.v1.Snapshot.MapVersion\x12.\n\x0bquarantined\x18\x03 \x03(\x0b\x32\x19.logplayer.v1.Quarantined\x1a\x41\n\x06Member\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x02\x61t\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\tB\x05\n\x03_at\x1aO\n\nMapVersion\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12#\n\x03map\x18\x02 \x01(\x0b\x32\x16.logplayer.v1.ShardMapB\x08\n\x06_after*\x19\n\x02Op\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logplayer/v1/entry.proto\x12\x0clogplayer.v1\"\x8a\x01\n\x08Mutation\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x1c\n\x02op\x18\x03 \x01(\x0e\x32\x10.logplayer.v1.Op\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\r\n\x05table\x18\x05 \x01(\t\x12%\n\x07\x63olumns\x18\x06 \x03(\x0b\x32\x14.logplayer.v1.Column\"G\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.logplayer.v1.Value\x12\x0b\n\x03key\x18\x03 \x01(\x08\"\x9e\x02\n\x05Value\x12\x11\n\x07\x62oolean\x18\x01 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x12H\x00\x12\x0e\n\x04real\x18\x03 \x01(\x01H\x00\x12\x11\n\x07\x64\x65\x63imal\x18\x04 \x01(\tH\x00\x12\x0e\n\x04text\x18\x05 \x01(\tH\x00\x12\x10\n\x06\x62inary\x18\x06 \x01(\x0cH\x00\x12\x16\n\x0ctimestamp_us\x18\x07 \x01(\x12H\x00\x12\x1c\n\x12local_timestamp_us\x18\x08 \x01(\x12H\x00\x12\x13\n\tdate_days\x18\t \x01(\x11H\x00\x12\x11\n\x07time_us\x18\n \x01(\x12H\x00\x12\x0e\n\x04uuid\x18\x0b \x01(\x0cH\x00\x12\x0e\n\x04json\x18\x0c \x01(\tH\x00\x12$\n\x05\x61rray\x18\r \x01(\x0b\x32\x13.logplayer.v1.ArrayH\x00\x42\x06\n\x04kind\"+\n\x05\x41rray\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.logplayer.v1.Value\"_\n\x0bTransaction\x12)\n\tmutations\x18\x01 \x03(\x0b\x32\x16.logplayer.v1.Mutation\x12%\n\x07headers\x18\x02 \x03(\x0b\x32\x14.logplayer.v1.Header\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xdd\x03\n\x07\x43ontrol\x12*\n\x08takeover\x18\x01 \x01(\x0b\x32\x16.logplayer.v1.TakeoverH\x00\x12\x31\n\x0ctarget_added\x18\x02 \x01(\x0b\x32\x19.logplayer.v1.TargetAddedH\x00\x12\x35\n\x0etarget_removed\x18\x03 \x01(\x0b\x32\x1b.logplayer.v1.TargetRemovedH\x00\x12/\n\x0bmap_changed\x18\x04 \x01(\x0b\x32\x18.logplayer.v1.MapChangedH\x00\x12\x30\n\x0bquarantined\x18\x05 \x01(\x0b\x32\x19.logplayer.v1.QuarantinedH\x00\x12.\n\ncheckpoint\x18\x06 \x01(\x0b\x32\x18.logplayer.v1.CheckpointH\x00\x12=\n\x12quarantine_revoked\x18\x07 \x01(\x0b\x32\x1f.logplayer.v1.QuarantineRevokedH\x00\x12*\n\x08repaired\x18\x08 \x01(\x0b\x32\x16.logplayer.v1.RepairedH\x00\x12\r\n\x05nonce\x18\x0e \x01(\t\x12%\n\x05state\x18\x0f \x01(\x0b\x32\x16.logplayer.v1.SnapshotB\x08\n\x06record\"\x0c\n\nCheckpoint\"\x1a\n\x08Repaired\x12\x0e\n\x06reason\x18\x01 \x01(\t\">\n\x08Takeover\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06player\x18\x02 \x01(\t\x12\x13\n\x0b\x61pplication\x18\x03 \x01(\x04\"F\n\x0bTargetAdded\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x02\x61t\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\tB\x05\n\x03_at\"\x1f\n\rTargetRemoved\x12\x0e\n\x06target\x18\x01 \x01(\t\"1\n\nMapChanged\x12#\n\x03map\x18\x01 \x01(\x0b\x32\x16.logplayer.v1.ShardMap\"\xc1\x01\n\x08ShardMap\x12%\n\x04hash\x18\x01 \x01(\x0b\x32\x15.logplayer.v1.HashMapH\x00\x12\'\n\x05range\x18\x02 \x01(\x0b\x32\x16.logplayer.v1.RangeMapH\x00\x12-\n\x08\x65xplicit\x18\x03 \x01(\x0b\x32\x19.logplayer.v1.ExplicitMapH\x00\x12.\n\tpart_hash\x18\x04 \x01(\x0b\x32\x19.logplayer.v1.PartHashMapH\x00\x42\x06\n\x04kind\"\r\n\x0b\x45xplicitMap\"\x1a\n\x07HashMap\x12\x0f\n\x07targets\x18\x01 \x03(\t\"*\n\x0bPartHashMap\x12\x0f\n\x07targets\x18\x01 \x03(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\"+\n\x08RangeMap\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x0c\x12\x0f\n\x07targets\x18\x02 \x03(\t\"<\n\x0bQuarantined\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"B\n\x11QuarantineRevoked\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xaf\x02\n\x08Snapshot\x12.\n\x07members\x18\x01 \x03(\x0b\x32\x1d.logplayer.v1.Snapshot.Member\x12/\n\x04maps\x18\x02 \x03(\x0b\x32!.logplayer.v1.Snapshot.MapVersion\x12.\n\x0bquarantined\x18\x03 \x03(\x0b\x32\x19.logplayer.v1.Quarantined\x1a\x41\n\x06Member\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0f\n\x02\x61t\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\tB\x05\n\x03_at\x1aO\n\nMapVersion\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12#\n\x03map\x18\x02 \x01(\x0b\x32\x16.logplayer.v1.ShardMapB\x08\n\x06_after*-\n\x02Op\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\x12\t\n\x05PATCH\x10\x02\x12\x07\n\x03\x44\x44L\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logplayer.v1.entry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OP']._serialized_start=1770
-  _globals['_OP']._serialized_end=1795
-  _globals['_MUTATION']._serialized_start=42
-  _globals['_MUTATION']._serialized_end=126
-  _globals['_TRANSACTION']._serialized_start=128
-  _globals['_TRANSACTION']._serialized_end=223
-  _globals['_HEADER']._serialized_start=225
-  _globals['_HEADER']._serialized_end=262
-  _globals['_CONTROL']._serialized_start=265
-  _globals['_CONTROL']._serialized_end=742
-  _globals['_CHECKPOINT']._serialized_start=744
-  _globals['_CHECKPOINT']._serialized_end=756
-  _globals['_REPAIRED']._serialized_start=758
-  _globals['_REPAIRED']._serialized_end=784
-  _globals['_TAKEOVER']._serialized_start=786
-  _globals['_TAKEOVER']._serialized_end=848
-  _globals['_TARGETADDED']._serialized_start=850
-  _globals['_TARGETADDED']._serialized_end=920
-  _globals['_TARGETREMOVED']._serialized_start=922
-  _globals['_TARGETREMOVED']._serialized_end=953
-  _globals['_MAPCHANGED']._serialized_start=955
-  _globals['_MAPCHANGED']._serialized_end=1004
-  _globals['_SHARDMAP']._serialized_start=1007
-  _globals['_SHARDMAP']._serialized_end=1200
-  _globals['_EXPLICITMAP']._serialized_start=1202
-  _globals['_EXPLICITMAP']._serialized_end=1215
-  _globals['_HASHMAP']._serialized_start=1217
-  _globals['_HASHMAP']._serialized_end=1243
-  _globals['_PARTHASHMAP']._serialized_start=1245
-  _globals['_PARTHASHMAP']._serialized_end=1287
-  _globals['_RANGEMAP']._serialized_start=1289
-  _globals['_RANGEMAP']._serialized_end=1332
-  _globals['_QUARANTINED']._serialized_start=1334
-  _globals['_QUARANTINED']._serialized_end=1394
-  _globals['_QUARANTINEREVOKED']._serialized_start=1396
-  _globals['_QUARANTINEREVOKED']._serialized_end=1462
-  _globals['_SNAPSHOT']._serialized_start=1465
-  _globals['_SNAPSHOT']._serialized_end=1768
-  _globals['_SNAPSHOT_MEMBER']._serialized_start=1622
-  _globals['_SNAPSHOT_MEMBER']._serialized_end=1687
-  _globals['_SNAPSHOT_MAPVERSION']._serialized_start=1689
-  _globals['_SNAPSHOT_MAPVERSION']._serialized_end=1768
+  _globals['_OP']._serialized_start=2232
+  _globals['_OP']._serialized_end=2277
+  _globals['_MUTATION']._serialized_start=43
+  _globals['_MUTATION']._serialized_end=181
+  _globals['_COLUMN']._serialized_start=183
+  _globals['_COLUMN']._serialized_end=254
+  _globals['_VALUE']._serialized_start=257
+  _globals['_VALUE']._serialized_end=543
+  _globals['_ARRAY']._serialized_start=545
+  _globals['_ARRAY']._serialized_end=588
+  _globals['_TRANSACTION']._serialized_start=590
+  _globals['_TRANSACTION']._serialized_end=685
+  _globals['_HEADER']._serialized_start=687
+  _globals['_HEADER']._serialized_end=724
+  _globals['_CONTROL']._serialized_start=727
+  _globals['_CONTROL']._serialized_end=1204
+  _globals['_CHECKPOINT']._serialized_start=1206
+  _globals['_CHECKPOINT']._serialized_end=1218
+  _globals['_REPAIRED']._serialized_start=1220
+  _globals['_REPAIRED']._serialized_end=1246
+  _globals['_TAKEOVER']._serialized_start=1248
+  _globals['_TAKEOVER']._serialized_end=1310
+  _globals['_TARGETADDED']._serialized_start=1312
+  _globals['_TARGETADDED']._serialized_end=1382
+  _globals['_TARGETREMOVED']._serialized_start=1384
+  _globals['_TARGETREMOVED']._serialized_end=1415
+  _globals['_MAPCHANGED']._serialized_start=1417
+  _globals['_MAPCHANGED']._serialized_end=1466
+  _globals['_SHARDMAP']._serialized_start=1469
+  _globals['_SHARDMAP']._serialized_end=1662
+  _globals['_EXPLICITMAP']._serialized_start=1664
+  _globals['_EXPLICITMAP']._serialized_end=1677
+  _globals['_HASHMAP']._serialized_start=1679
+  _globals['_HASHMAP']._serialized_end=1705
+  _globals['_PARTHASHMAP']._serialized_start=1707
+  _globals['_PARTHASHMAP']._serialized_end=1749
+  _globals['_RANGEMAP']._serialized_start=1751
+  _globals['_RANGEMAP']._serialized_end=1794
+  _globals['_QUARANTINED']._serialized_start=1796
+  _globals['_QUARANTINED']._serialized_end=1856
+  _globals['_QUARANTINEREVOKED']._serialized_start=1858
+  _globals['_QUARANTINEREVOKED']._serialized_end=1924
+  _globals['_SNAPSHOT']._serialized_start=1927
+  _globals['_SNAPSHOT']._serialized_end=2230
+  _globals['_SNAPSHOT_MEMBER']._serialized_start=2084
+  _globals['_SNAPSHOT_MEMBER']._serialized_end=2149
+  _globals['_SNAPSHOT_MAPVERSION']._serialized_start=2151
+  _globals['_SNAPSHOT_MAPVERSION']._serialized_end=2230
 # @@protoc_insertion_point(module_scope)

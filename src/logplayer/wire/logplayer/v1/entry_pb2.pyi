@@ -11,20 +11,74 @@ class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PUT: _ClassVar[Op]
     DELETE: _ClassVar[Op]
+    PATCH: _ClassVar[Op]
+    DDL: _ClassVar[Op]
 PUT: Op
 DELETE: Op
+PATCH: Op
+DDL: Op
 
 class Mutation(_message.Message):
-    __slots__ = ("key", "value", "op", "target")
+    __slots__ = ("key", "value", "op", "target", "table", "columns")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     value: bytes
     op: Op
     target: str
-    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., op: _Optional[_Union[Op, str]] = ..., target: _Optional[str] = ...) -> None: ...
+    table: str
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., op: _Optional[_Union[Op, str]] = ..., target: _Optional[str] = ..., table: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
+
+class Column(_message.Message):
+    __slots__ = ("name", "value", "key")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: Value
+    key: bool
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., key: _Optional[bool] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("boolean", "integer", "real", "decimal", "text", "binary", "timestamp_us", "local_timestamp_us", "date_days", "time_us", "uuid", "json", "array")
+    BOOLEAN_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    DECIMAL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BINARY_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    DATE_DAYS_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_FIELD_NUMBER: _ClassVar[int]
+    boolean: bool
+    integer: int
+    real: float
+    decimal: str
+    text: str
+    binary: bytes
+    timestamp_us: int
+    local_timestamp_us: int
+    date_days: int
+    time_us: int
+    uuid: bytes
+    json: str
+    array: Array
+    def __init__(self, boolean: _Optional[bool] = ..., integer: _Optional[int] = ..., real: _Optional[float] = ..., decimal: _Optional[str] = ..., text: _Optional[str] = ..., binary: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ..., local_timestamp_us: _Optional[int] = ..., date_days: _Optional[int] = ..., time_us: _Optional[int] = ..., uuid: _Optional[bytes] = ..., json: _Optional[str] = ..., array: _Optional[_Union[Array, _Mapping]] = ...) -> None: ...
+
+class Array(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, items: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class Transaction(_message.Message):
     __slots__ = ("mutations", "headers")

@@ -1,0 +1,342 @@
+"""From the stream's messages to transactions of the log. Pure: the shell feeds messages and appends what comes out.
+
+An update becomes a put of the whole row. It becomes a patch if PostgreSQL left out a large value that did not change
+(TOAST), or if the primary key changed: then the patch has the old key and the new one. Whatever cannot be carried over
+faithfully raises ``UserError`` with the table, the column and the remedy; nothing of that transaction has left by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from logplayer.capture import pgoutput as pg
+from logplayer.capture.outbox_payload import decode_outbox
+from logplayer.capture.pg_values import Unfit, read_value
+from logplayer.capture.settings import HEADER_BYTES, Choices, SourceTable
+from logplayer.errors import EntryTooLarge, Malformed, UserError
+from logplayer.wire.entries import encode_headers
+from logplayer.wire.rows import Column, Op, encode_row
+
+PREFIX = "logplayer"
+"""Of the logical messages that are an outbox."""
+Description = tuple[tuple[str, int], ...]
+"""A table as rows carry it: each column's name and type."""
+_log = logging.getLogger("logplayer.capture")
+
+
+class SchemaChange(NamedTuple):
+    """The stream describes a table otherwise than before."""
+
+    table: SourceTable
+    before: Description
+    after: Description
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of new columns if that is all that changed, else nothing."""
+        if self.after[: len(self.before)] != self.before:
+            return ()
+        return tuple(name for name, _ in self.after[len(self.before) :])
+
+
+@dataclass(slots=True)
+class SourceTransaction:
+    """One transaction of the source that changed captured tables, or wrote to the outbox."""
+
+    commit_time_us: int
+    xid: int
+    lsn: int = 0  # The commit's end; known when it is complete.
+    mutations: list[bytes] = field(default_factory=list)
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    truncated: list[SourceTable] = field(default_factory=list)
+    changes: list[SchemaChange] = field(default_factory=list)
+    kept: bool = False  # It becomes an entry also if it has no mutations.
+    encoded_bytes: int = 0
+
+    def own_headers(self) -> list[tuple[str, str | bytes]]:
+        """What the log says about the source's transaction."""
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.commit_time_us)
+        when = moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return [("pg-lsn", pg.lsn_text(self.lsn)), ("pg-commit-time", when), ("pg-xid", str(self.xid))]
+
+
+class _Shape:
+    """How the rows of one relation are read."""
+
+    def __init__(self, table: SourceTable, relation: pg.Relation, base_types: Mapping[int, int]) -> None:
+        self.table = table
+        self.full = relation.identity == "f"
+        self.width = len(relation.columns)
+        self.names = [column.name for column in relation.columns]
+        self.types = [base_types.get(column.type_oid, column.type_oid) for column in relation.columns]
+        self.key_at = [self.names.index(name) for name in table.key]
+        self.rest_at = [at for at in range(self.width) if at not in self.key_at]
+
+
+class Assembler:
+    """Makes transactions of messages, for one session of the stream.
+
+    Args:
+        tables: What is captured, by schema and name; rows of other tables are left out.
+        base_types: The type under each domain.
+        choices: What to do where there is a choice.
+        known: Each table's description as the log's newest entries have it; without one, the stream's first counts.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[tuple[str, str], SourceTable],
+        base_types: Mapping[int, int],
+        choices: Choices,
+        known: Mapping[str, Description] | None = None,
+    ) -> None:
+        self.known: dict[str, Description] = dict(known or {})
+        self._tables = tables
+        self._base_types = base_types
+        self._choices = choices
+        self._shapes: dict[int, _Shape | None] = {}
+        self._open: SourceTransaction | None = None
+
+    def feed(self, message: pg.Message) -> SourceTransaction | None:
+        """Take the next message; returns the transaction that it completes, if that has something for the log.
+
+        Raises:
+            UserError: The message cannot be carried over; it says what to do.
+            Malformed: The messages do not follow each other as the protocol says.
+        """
+        if isinstance(message, pg.Begin):
+            if self._open is not None:
+                raise Malformed("the replication stream began a transaction inside another one")
+            self.begin(message)
+        elif isinstance(message, pg.Relation):
+            self._describe(message)
+        elif isinstance(message, pg.LogicalMessage) and not message.transactional:
+            return None  # It belongs to no transaction, so it has no place in the order of commits.
+        elif isinstance(message, pg.Insert | pg.Update | pg.Delete | pg.Truncate | pg.LogicalMessage | pg.Commit):
+            if self._open is None:
+                raise Malformed(f"the replication stream sent {type(message).__name__} outside of a transaction")
+            return self._take(self._open, message)
+        return None
+
+    def begin(self, message: pg.Begin) -> SourceTransaction:
+        """Open a transaction that takes the rows to come; a snapshot makes one for each of its entries."""
+        self._open = SourceTransaction(message.commit_time_us, message.xid)
+        return self._open
+
+    def _take(
+        self,
+        transaction: SourceTransaction,
+        message: pg.Insert | pg.Update | pg.Delete | pg.Truncate | pg.LogicalMessage | pg.Commit,
+    ) -> SourceTransaction | None:
+        match message:
+            case pg.Commit():
+                self._open = None
+                transaction.lsn = message.end_lsn
+                something = transaction.mutations or transaction.truncated or transaction.kept
+                return transaction if something else None
+            case pg.Truncate():
+                self._truncate(transaction, message)
+            case pg.LogicalMessage():
+                self._outbox(transaction, message)
+            case pg.Insert(relation, new):
+                if (shape := self._shape(relation, new)) is not None:
+                    self._add(transaction, shape, Op.PUT, self._columns(shape, new))
+            case pg.Update(relation, old, new):
+                if (shape := self._shape(relation, new, old)) is not None:
+                    self._update(transaction, shape, old, new)
+            case pg.Delete(relation, old):
+                if (shape := self._shape(relation, old)) is not None:
+                    self._add(transaction, shape, Op.DELETE, self._key(shape, old))
+        return None
+
+    # --- Tables ---
+
+    def _describe(self, relation: pg.Relation) -> None:
+        table = self._tables.get((relation.schema, relation.name))
+        if table is None:
+            self._shapes[relation.oid] = None
+            return
+        description = tuple((column.name, column.type_oid) for column in relation.columns)
+        before = self.known.get(table.log_name, description)
+        if before != description:
+            self._changed(SchemaChange(table, before, description))
+        names = {column.name for column in relation.columns}
+        identity = {column.name for column in relation.columns if column.identity}
+        if not set(table.key) <= names or (relation.identity != "f" and identity != set(table.key)):
+            raise UserError(
+                f"table {table.log_name} no longer has the primary key ({', '.join(table.key)}) as its replica "
+                "identity, "
+                "so its rows cannot be named as before; take a new snapshot with a new slot into empty targets"
+            )
+        self.known[table.log_name] = description
+        self._shapes[relation.oid] = _Shape(table, relation, self._base_types)
+
+    def _changed(self, change: SchemaChange) -> None:
+        name, mode = change.table.log_name, self._choices.schema_change
+        if mode == "stop" or (mode == "ddl" and not change.added):
+            raise UserError(
+                f"table {name} of the source has changed: {_difference(change)} (everything before is in the log). "
+                "Change the tables of the targets likewise, then go on once with --on-schema-change accept"
+            )
+        if self._open is None:
+            raise Malformed("the replication stream described a table outside of a transaction")
+        self._open.changes.append(change)
+
+    def _shape(self, relation: int, *tuples: pg.Cells | None) -> _Shape | None:
+        try:
+            shape = self._shapes[relation]
+        except KeyError:
+            raise Malformed(
+                f"the replication stream has a row of table {relation}, which it did not describe"
+            ) from None
+        if shape is not None and any(cells is not None and len(cells) != shape.width for cells in tuples):
+            raise Malformed(f"a row of table {shape.table.log_name} has not {shape.width} columns as it was described")
+        return shape
+
+    # --- Rows ---
+
+    def _add(self, transaction: SourceTransaction, shape: _Shape, op: Op, columns: list[Column]) -> None:
+        encoded = encode_row(op, shape.table.log_name, columns, place=shape.table.place).encoded
+        self._append(transaction, encoded, shape.table.log_name)
+
+    def _append(self, transaction: SourceTransaction, encoded: bytes, what: str) -> None:
+        transaction.mutations.append(encoded)
+        transaction.encoded_bytes += len(encoded)
+        limit = self._choices.entry_bytes - HEADER_BYTES
+        if len(encoded) > limit:
+            raise EntryTooLarge(
+                f"one change ({what}) of transaction {transaction.xid} has {len(encoded)} bytes, and an entry of "
+                "the log "
+                f"holds {limit}; keep such values outside of the captured tables"
+            )
+        if transaction.encoded_bytes > limit and not self._choices.split_large:
+            raise EntryTooLarge(
+                f"transaction {transaction.xid} of the source is over the {limit} bytes that an entry of the log holds "
+                "(everything before it is in the log); go on with --split-large, which gives up that targets apply it "
+                "as a whole, and let the application write in smaller transactions"
+            )
+
+    def _columns(self, shape: _Shape, cells: pg.Cells) -> list[Column]:
+        """The key, and every other column that was sent."""
+        columns = self._key(shape, cells)
+        for at in shape.rest_at:
+            cell = cells[at]
+            if not isinstance(cell, pg.Absent):
+                columns.append(Column(shape.names[at], self._value(shape, at, cell)))
+        return columns
+
+    def _key(self, shape: _Shape, cells: pg.Cells) -> list[Column]:
+        key = []
+        for at in shape.key_at:
+            cell = cells[at]
+            if cell is None or isinstance(cell, pg.Absent):
+                raise UserError(
+                    f"PostgreSQL did not send the key column {shape.names[at]} of a row of table "
+                    f"{shape.table.log_name}; "
+                    f"run ALTER TABLE {shape.table.log_name} REPLICA IDENTITY FULL, and start with a new slot"
+                )
+            key.append(Column(shape.names[at], self._value(shape, at, cell), True))
+        return key
+
+    def _value(self, shape: _Shape, at: int, cell: str | None) -> Any:
+        if cell is None:
+            return None
+        try:
+            return read_value(shape.types[at], cell)
+        except Unfit as error:
+            if self._choices.unfit == "text":
+                return cell
+            raise UserError(
+                f"table {shape.table.log_name}, column {shape.names[at]}: {error}; go on with --unfit text, which "
+                "sends "
+                "such values as text, if the targets' columns take them"
+            ) from None
+
+    def _update(self, transaction: SourceTransaction, shape: _Shape, old: pg.Cells | None, new: pg.Cells) -> None:
+        if old is None:
+            columns = self._columns(shape, new)
+        else:
+            known = range(shape.width) if shape.full else shape.key_at
+            new = tuple(old[at] if cell is pg.UNCHANGED and at in known else cell for at, cell in enumerate(new))
+            columns = self._columns(shape, new)
+            moved = [at for at in shape.key_at if old[at] != new[at]]
+            if moved:
+                now = [column._replace(key=False) for column in columns if shape.names.index(column.name) in moved]
+                rest = columns[len(shape.key_at) :]
+                self._add(transaction, shape, Op.PATCH, [*self._key(shape, old), *now, *rest])
+                return
+        self._add(transaction, shape, Op.PUT if len(columns) == shape.width else Op.PATCH, columns)
+
+    # --- What is not a row ---
+
+    def _truncate(self, transaction: SourceTransaction, message: pg.Truncate) -> None:
+        tables = [shape.table for shape in map(self._shape, message.relations) if shape is not None]
+        if tables and self._choices.truncate == "stop":
+            names = ", ".join(table.log_name for table in tables)
+            raise UserError(
+                f"the source ran TRUNCATE on {names}, which does not say which rows are gone (everything before it is "
+                "in the log); go on with --on-truncate ddl, which empties the tables at the targets, and use DELETE "
+                "where you can"
+            )
+        transaction.truncated += tables
+
+    def _outbox(self, transaction: SourceTransaction, message: pg.LogicalMessage) -> None:
+        if message.prefix != PREFIX:
+            return  # Another program's.
+        try:
+            mutations, headers = decode_outbox(message.content)
+        except (UserError, Malformed) as error:
+            if self._choices.bad_message == "stop":
+                raise UserError(
+                    f"the outbox message at {pg.lsn_text(message.lsn)} cannot be understood: {error}; write it with "
+                    "lp.outbox.emit, and go on with --on-bad-message drop, which leaves it out"
+                ) from None
+            _log.warning("left out the outbox message at %s: %s", pg.lsn_text(message.lsn), error)
+            return
+        transaction.kept = True
+        transaction.headers += headers
+        for mutation in mutations:
+            self._append(transaction, mutation, "an outbox message")
+
+
+def parts(transaction: SourceTransaction, choices: Choices) -> list[bytes]:
+    """The payloads of the transaction's entries: one, unless it is over the limit and may be cut.
+
+    Each part of several has the header ``pg-part``, such as ``2/3``.
+    """
+    limit = choices.entry_bytes - HEADER_BYTES - len(encode_headers(transaction.headers))
+    groups = cut(transaction.mutations, limit)
+    if limit < 0 or (len(groups) > 1 and not choices.split_large):
+        raise EntryTooLarge(f"the headers of transaction {transaction.xid} leave no room for its rows in one entry")
+    payloads = []
+    for nth, group in enumerate(groups, 1):
+        headers = transaction.own_headers() + list(transaction.headers)
+        if len(groups) > 1:
+            headers.append(("pg-part", f"{nth}/{len(groups)}"))
+        payloads.append(b"".join([*group, encode_headers(headers)]))
+    return payloads
+
+
+def cut(mutations: list[bytes], limit: int) -> list[list[bytes]]:
+    """The mutations in groups of at most ``limit`` bytes, in order."""
+    groups: list[list[bytes]] = [[]]
+    room = limit
+    for mutation in mutations:
+        if len(mutation) > room and groups[-1]:
+            groups.append([])
+            room = limit
+        groups[-1].append(mutation)
+        room -= len(mutation)
+    return groups
+
+
+def _difference(change: SchemaChange) -> str:
+    before, after = dict(change.before), dict(change.after)
+    said = [f"column {name} is new" for name in after if name not in before]
+    said += [f"column {name} is gone" for name in before if name not in after]
+    said += [f"column {name} has another type" for name in after if name in before and before[name] != after[name]]
+    return ", ".join(said) or "the order of its columns differs"

@@ -1,0 +1,335 @@
+"""``capture_postgres``: a PostgreSQL's committed transactions into the log, in commit order, each one once.
+
+The shell: connections, time and retries. What a message means is decided in ``assemble``, where to go on in ``resume``,
+how entries get into the log in ``appender``, and how it begins in ``snapshot``.
+
+What may come back (the source, the log) is waited for; what cannot mend itself (a slot that is gone, a schema that
+changed, a transaction over the limit) ends the capture with a sentence. Either way nothing is lost: the slot keeps what
+the log does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+
+import psycopg
+
+from logplayer.capture import snapshot, source
+from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
+from logplayer.capture.assemble import PREFIX, Assembler, Description, SourceTransaction, parts
+from logplayer.capture.pg_stream import PgStream
+from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
+from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume, read_schema
+from logplayer.capture.settings import CaptureSettings, SourceTable
+from logplayer.crashpoint import crashpoint
+from logplayer.errors import LogError, Unavailable, UserError
+from logplayer.log.protocol import Log
+from logplayer.wire.entries import encode_headers
+from logplayer.wire.rows import encode_ddl
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+HEARTBEAT_BYTES = 16 * 1024 * 1024  # A segment of PostgreSQL's log: less than that it cannot free.
+HEARTBEAT_SECONDS = 10.0
+Say = Callable[[str, Mapping[str, object]], None]
+"""Called with what has just happened, and the facts."""
+_log = logging.getLogger("logplayer.capture")
+
+
+async def capture_postgres(
+    log: Log,
+    settings: CaptureSettings,
+    *,
+    stop: asyncio.Event,
+    until_now: bool = False,
+    say: Say = lambda what, facts: None,
+    progress: snapshot.Progress = lambda table, rows, about: None,
+) -> int:
+    """Capture until ``stop`` is set, and return how many entries this call has appended.
+
+    Args:
+        log: Where the transactions go.
+        settings: What to capture.
+        stop: Ends it, after what was received is durable.
+        until_now: End by itself when everything is in the log that the source had committed at the start.
+        say: Called with what happens.
+        progress: Called while the snapshot is copied.
+
+    Raises:
+        UserError: Something that cannot mend itself; the message says what to do.
+        Unavailable: The source or the log cannot be reached at the start, or another process captures with this slot.
+
+    Example:
+        >>> await capture_postgres(log, settings, stop=asyncio.Event())  # doctest: +SKIP
+    """
+    capture = _Capture(log, settings, stop, until_now, say, progress)
+    try:
+        return await capture.run()
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the connection to the source was lost: {str(error).strip()}") from None
+    except psycopg.Error as error:
+        raise UserError(f"the source refuses (SQLSTATE {error.sqlstate}): {str(error).strip()}") from None
+
+
+class _Capture:
+    def __init__(
+        self,
+        log: Log,
+        settings: CaptureSettings,
+        stop: asyncio.Event,
+        until_now: bool,
+        say: Say,
+        progress: snapshot.Progress,
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._stop = stop
+        self._until_now = until_now
+        self._until = 0
+        self._say = say
+        self._progress = progress
+        self._stream: PgStream | None = None
+        self._known: dict[str, Description] = {}
+        self._resume = Resume(CapturePhase.NOTHING)
+        self._seen = 0  # The newest transaction that was submitted.
+        self._heartbeat_at = time.monotonic()
+
+    async def run(self) -> int:
+        settings = self._settings
+        async with await source.connect(settings.url) as db:
+            await source.check_server(db)
+            self._tables = await source.find_tables(db, settings)
+            await source.ensure_publication(db, settings.publication, self._tables)
+            slot = await source.find_slot(db, settings.slot)
+            self._check_slot(slot, db.info.dbname)
+            if slot is not None and slot.active_pid:
+                raise source.slot_in_use(settings.slot)
+            if self._until_now:
+                row = await (await db.execute("SELECT pg_current_wal_insert_lsn()::text")).fetchone()
+                self._until = parse_lsn(row[0]) if row else 0
+        self._resume = await find_resume(self._log, settings.producer, slot)
+        self._check_resume(slot is not None)
+        self._appender = Appender(self._log, settings.producer, self._resume.sequence, self._confirm)
+        await self._appender.open()
+        appending = asyncio.create_task(self._appender.run())
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait([appending, working], return_when=asyncio.FIRST_COMPLETED)
+            if appending.done():
+                appending.result()
+            await working
+        finally:
+            for task in (working, appending):
+                task.cancel()
+            await asyncio.gather(working, appending, return_exceptions=True)
+        return self._appender.entries
+
+    def _check_slot(self, slot: source.Slot | None, database: str) -> None:
+        name = self._settings.slot
+        if slot is None:
+            return
+        if slot.plugin != "pgoutput" or slot.database != database:
+            raise UserError(
+                f"slot {name} belongs to database {slot.database!r} and plugin {slot.plugin!r}, not to {database!r} "
+                "and "
+                "'pgoutput'; choose another --slot"
+            )
+        if slot.lost:
+            raise UserError(
+                f"PostgreSQL has removed what slot {name} needed (max_slot_wal_keep_size); drop the slot, empty the "
+                "tables of the targets, and start with a new --slot"
+            )
+
+    def _check_resume(self, has_slot: bool) -> None:
+        name, resume = self._settings.slot, self._resume
+        if resume.phase is CapturePhase.STREAM and not has_slot:
+            raise self._slot_is_gone(resume.lsn)
+        if resume.phase is CapturePhase.NOTHING and has_slot and self._settings.snapshot:
+            raise UserError(
+                f"slot {name} exists, but the log has nothing of it: check --log; give --no-snapshot to begin at the "
+                f"slot's position, or drop it: SELECT pg_drop_replication_slot('{name}')"
+            )
+
+    def _slot_is_gone(self, lsn: int) -> UserError:
+        return UserError(
+            f"slot {self._settings.slot} is gone from the source, and with it what was committed after "
+            f"{lsn_text(lsn) if lsn else 'the newest entry'}: it was dropped, or a standby without it was promoted. "
+            "Empty the tables of the targets, and start with a new --slot"
+        )
+
+    def _confirm(self, lsn: int) -> None:
+        if self._stream is not None:
+            self._stream.confirm(lsn)
+
+    # --- Work ---
+
+    async def _work(self) -> None:
+        settings = self._settings
+        if self._resume.phase is CapturePhase.STREAM:
+            self._known = await read_schema(self._log, settings.producer)
+            new = [table.log_name for table in self._tables if self._known and table.log_name not in self._known]
+            if new:
+                raise UserError(
+                    f"--tables has {', '.join(new)}, which this capture did not begin with, so rows would be missing; "
+                    "capture them with a slot of their own"
+                )
+            self._seen = self._resume.lsn
+        else:
+            await self._begin()
+        await self._stream_on()
+
+    async def _begin(self) -> None:
+        settings, appender = self._settings, self._appender
+        async with await source.connect(settings.url) as db:
+            if self._resume.phase is CapturePhase.SNAPSHOT:
+                await source.drop_slot(db, settings.slot)
+                entries = await snapshot.take_back(self._log, settings.producer, appender)
+                self._say("interrupted snapshot taken back", {"entries": entries})
+            elif not settings.snapshot:
+                await snapshot.begin_without(settings, db, self._tables, appender)
+                self._seen = appender.lsn
+                return
+        self._known = await snapshot.copy_tables(settings, self._tables, appender, self._progress)
+        self._seen = appender.lsn
+        self._say("snapshot copied", {"slot": settings.slot, "lsn": lsn_text(appender.lsn)})
+
+    async def _stream_on(self) -> None:
+        attempts = 0
+        first = True
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            try:
+                await self._session(first)
+                return
+            except LogError:
+                raise
+            except (Unavailable, psycopg.OperationalError) as error:
+                if first and self._stream is None:
+                    raise
+                attempts = 0 if time.monotonic() - begun > RETRY_SECONDS[-1] * 2 else attempts
+                _log.warning("trying again to read slot %s: %s", self._settings.slot, error)
+            finally:
+                first = first and self._stream is None
+            pause = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)] * random.uniform(0.5, 1.0)
+            attempts += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+
+    async def _session(self, first: bool) -> None:
+        """One connection's stream, until it is lost or the capture is asked to end."""
+        settings = self._settings
+        async with await source.connect(settings.url) as db:
+            slot = await source.find_slot(db, settings.slot)
+            types = await source.base_types(db)
+            self._check_slot(slot, db.info.dbname)
+        if slot is None:
+            raise self._slot_is_gone(self._seen)
+        if slot.confirmed > self._seen:
+            raise UserError(
+                f"slot {settings.slot} begins at {lsn_text(slot.confirmed)} now, after what was captured: it was "
+                "moved or "
+                "made again by another program. Empty the tables of the targets, and start with a new --slot"
+            )
+        tables = {(table.schema, table.name): table for table in self._tables}
+        assembler = Assembler(tables, types, settings.choices, self._known)
+        async with await PgStream.open(settings.url) as stream:
+            await stream.start(settings.slot, settings.publication, slot.confirmed)
+            self._stream = stream
+            facts = {"slot": settings.slot, "after": lsn_text(self._seen)}
+            self._say("capturing" if first else "capturing again", facts)
+            try:
+                await self._read(stream, assembler)
+            except UserError:
+                await self._finish(stream)  # What came before the trouble is good.
+                raise
+
+    async def _read(self, stream: PgStream, assembler: Assembler) -> None:
+        async for messages in stream.messages(self._until > 0):
+            for message in messages:
+                transaction = assembler.feed(decode(message))
+                if transaction is not None and transaction.lsn > self._seen:
+                    await self._submit(transaction, assembler)
+            while self._appender.unanswered_bytes >= self._settings.unanswered_bytes_max:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await self._appender.room(self._settings.unanswered_bytes_max)
+                stream.send_status()
+            await asyncio.sleep(0)
+            if self._stop.is_set() or (self._until and stream.server_end >= self._until and not messages):
+                await self._finish(stream)
+                return
+            if not messages:
+                await self._heartbeat(stream)
+
+    async def _finish(self, stream: PgStream) -> None:
+        """Everything that was received becomes durable, and the server learns of it."""
+        while True:
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._appender.drain()
+                break
+            except TimeoutError:
+                stream.send_status()
+        stream.send_status()
+
+    async def _submit(self, transaction: SourceTransaction, assembler: Assembler) -> None:
+        before = await self._statements(transaction)
+        payloads = parts(transaction, self._settings.choices) if not transaction.truncated else []
+        if transaction.lsn == self._resume.part_lsn:
+            before, payloads = [], payloads[self._resume.parts :]
+        schema = describe_tables(assembler.known) if transaction.changes else b""
+        payloads = before + payloads
+        while sum(map(len, payloads)) > ITEM_BYTES_MAX:  # Only with --split-large: no group holds all of it.
+            self._appender.submit(Item(payloads[:1]))
+            await self._appender.room(self._settings.unanswered_bytes_max)
+            payloads = payloads[1:]
+        self._appender.submit(Item(payloads, transaction.lsn, schema))
+        self._seen = transaction.lsn
+        self._known = dict(assembler.known)
+        crashpoint("capture-transaction-submitted")
+
+    async def _statements(self, transaction: SourceTransaction) -> list[bytes]:
+        """The entries that change tables, before the transaction's own; a TRUNCATE is the transaction itself."""
+        if not transaction.truncated and (not transaction.changes or self._settings.choices.schema_change != "ddl"):
+            return []
+        if transaction.truncated and transaction.mutations:
+            raise UserError(
+                f"transaction {transaction.xid} of the source has a TRUNCATE and other changes, which cannot be one "
+                "entry; run TRUNCATE in a transaction of its own. Empty the tables of the targets, and start with a "
+                "new --slot"
+            )
+        statements: list[str] = []
+        async with await source.connect(self._settings.url) as db:
+            for change in transaction.changes:
+                statements += await source.added_columns(db, change)
+            for table in reversed(await source.parents_first(db, transaction.truncated)):
+                statements.append(f"DELETE FROM {_quoted(table)}")
+        headers = encode_headers(transaction.own_headers() + list(transaction.headers))
+        targets = self._settings.choices.ddl_targets
+        if transaction.truncated:
+            mutations = [encode_ddl(text, target).encoded for text in statements for target in targets]
+            return [b"".join([*mutations, headers])]
+        return [b"".join([*(encode_ddl(text, target).encoded for target in targets), headers]) for text in statements]
+
+    async def _heartbeat(self, stream: PgStream) -> None:
+        """Let the slot move on when others write much and the captured tables are idle.
+
+        Only a transaction that the log has may be confirmed, so this makes one: an empty message, in the source's log
+        and nowhere else.
+        """
+        now = time.monotonic()
+        behind = stream.server_end - max(self._appender.lsn, self._seen)
+        if behind < HEARTBEAT_BYTES or now - self._heartbeat_at < HEARTBEAT_SECONDS:
+            return
+        self._heartbeat_at = now
+        async with await source.connect(self._settings.url) as db:
+            await db.execute("SELECT pg_logical_emit_message(true, %s, '')", (PREFIX,))
+
+
+def _quoted(table: SourceTable) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.log_name.split("."))

@@ -1,0 +1,1 @@
+"""Stores that write rows into the tables of a user's own schema."""

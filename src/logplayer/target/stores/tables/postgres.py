@@ -1,0 +1,258 @@
+"""A target in the tables of a PostgreSQL schema that is the user's own.
+
+Position and quarantine are in a schema beside it, ``logplayer_<name>``, as :mod:`logplayer.target.stores.postgres` has
+them, and every connection is prepared as there. A run is one statement over arrays: ``INSERT ... SELECT FROM
+unnest(...)``. Arrays are cast to the type of the column without its length, so that a text that is too long is refused
+and not cut. Tables with columns that are arrays themselves are written row by row, in a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from logplayer.core.entry import Message
+from logplayer.core.fence import Position
+from logplayer.errors import UserError
+from logplayer.target.stores.postgres import Db, PostgresTarget
+from logplayer.target.stores.tables.base import TableStore
+from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
+from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape
+from logplayer.wire.rows import Op
+from logplayer.wire.values import Json
+
+# Constraints and values, triggers and functions that raise, tables and columns that are gone since they were looked up,
+# rights that are missing, statements that cannot run in a transaction or are not there at all.
+_FOR_GOOD = (
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    psycopg.ProgrammingError,
+    psycopg.NotSupportedError,
+    psycopg.errors.RaiseException,
+    psycopg.errors.ActiveSqlTransaction,
+)
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, NULL) FROM pg_attribute a
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_KEYS = """
+SELECT i.indisprimary, array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
+GROUP BY i.indexrelid, i.indisprimary
+"""
+_TABLES = """
+SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p') ORDER BY relname
+"""
+
+
+class PostgresTables(TableStore):
+    """Rows in the tables of a PostgreSQL schema, with the target's index in the same transaction.
+
+    Args:
+        url: What psycopg takes: ``postgresql://user@host/db``.
+        name: The target's name. Its position is in the schema ``logplayer_<name>``.
+        schema: The schema that has the tables.
+        mapping: How tables and columns are named here.
+        read_only: Only read, also while a server writes.
+
+    Raises:
+        Unavailable: The database cannot be reached.
+        UserError: The URL is wrong, the schema is not there, or ``logplayer_<name>`` is another target's.
+
+    Example:
+        >>> lp.TargetServer({"a": lp.PostgresTables("postgresql://user@host/db", "a")})  # doctest: +SKIP
+    """
+
+    product = "PostgreSQL"
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        schema: str = "public",
+        mapping: TableMapping = NO_MAPPING,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(name, mapping, read_only=read_only)
+        self._tables_schema = schema
+        self._statements: dict[object, bytes] = {}  # By what a run writes.
+        self._own = PostgresTarget(url, name, read_only=read_only)  # Position, quarantine and connections.
+        found = self._own._connected().execute("SELECT to_regnamespace(%s)", (sql.Identifier(schema).as_string(),))
+        if found.fetchone() == (None,):
+            self._own.close()
+            raise UserError(f"this PostgreSQL database has no schema {schema!r}; create it, or check --schema")
+
+    def position(self) -> Position:
+        return self._own.position()
+
+    def quarantine(self) -> Iterator[tuple[int, bytes]]:
+        """Every quarantined delivery: its index and its payload."""
+        return self._own.quarantine()
+
+    def close(self) -> None:
+        """Close it; call nothing after it."""
+        self._own.close()
+
+    # --- Inside ---
+
+    def _transaction(self) -> AbstractContextManager[Any]:
+        self._db: Db = self._own._connected()  # This one to the end: see PostgresTarget.apply.
+        return self._db.transaction()
+
+    def _locked_position(self) -> Position:
+        return self._own._stored(self._db, " FOR UPDATE")
+
+    def _store(self, after: Position, aside: list[Message]) -> None:
+        self._own._keep_aside(self._db, aside)
+        self._own._store(self._db, after)
+
+    def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
+        if len(run.rows) == 1 or any(shape.types[name].endswith("[]") for name in run.names):
+            return self._write_each(run, shape)
+        columns = [_to_postgres(list(column)) for column in zip(*run.rows, strict=True)]
+        return self._db.execute(self._statement(run, shape), columns).rowcount
+
+    def _statement(self, run: RowRun, shape: TableShape) -> bytes:
+        """The statement that writes a whole run, made once for each form of row."""
+        form = run[:4]
+        known = self._statements.get(form)
+        if known is None:
+            known = self._statements[form] = self._make_statement(run, shape).as_bytes(self._db)
+        return known
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._statements.clear()
+
+    def _make_statement(self, run: RowRun, shape: TableShape) -> sql.Composed:
+        types = [shape.types[name] for name in run.names]
+        arrays = sql.SQL(", ").join(sql.SQL("{}::{}[]").format(sql.Placeholder(), sql.SQL(kind)) for kind in types)
+        aliases = [sql.Identifier(f"c{nth}") for nth in range(len(types))]
+        source = sql.SQL("unnest({}) AS v({})").format(arrays, sql.SQL(", ").join(aliases))
+        new = [sql.SQL("v.{}").format(alias) for alias in aliases]
+        if run.op == Op.PUT:
+            return self._put(run, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
+        return self._change(run, new, source)
+
+    def _write_each(self, run: RowRun, shape: TableShape) -> int:
+        """One statement for each row."""
+        marks = [sql.Placeholder()] * len(run.names)
+        order = list(range(len(run.names)))
+        if run.op == Op.PUT:
+            statement = self._put(run, sql.SQL("VALUES ({})").format(sql.SQL(", ").join(marks)))
+        else:
+            order.sort(key=lambda nth: run.keys[nth])  # As the statement has them: the key is last.
+            statement = self._change(run, marks, None)
+        rows = [_to_postgres([row[nth] for nth in order]) for row in run.rows]
+        if len(rows) == 1:
+            return self._db.execute(statement, rows[0]).rowcount
+        with self._db.cursor() as cursor:
+            cursor.executemany(statement, rows)
+            return cursor.rowcount
+
+    def _put(self, run: RowRun, values: sql.Composable) -> sql.Composed:
+        changed = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in run.other_names]
+        return sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}").format(
+            self._table(run.table),
+            sql.SQL(", ").join(map(sql.Identifier, run.names)),
+            values,
+            sql.SQL(", ").join(map(sql.Identifier, run.key_names)),
+            sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changed)) if changed else sql.SQL("NOTHING"),
+        )
+
+    def _change(self, run: RowRun, new: list[Any], source: sql.Composable | None) -> sql.Composed:
+        """An UPDATE or a DELETE; ``new`` stands for the values in the order of the columns."""
+        table = sql.Identifier("t")
+        pairs = list(zip(run.names, run.keys, new, strict=True))
+        where = sql.SQL(" AND ").join(
+            sql.SQL("{}.{} = {}").format(table, sql.Identifier(name), value) for name, key, value in pairs if key
+        )
+        if run.op == Op.DELETE:
+            using = sql.SQL("USING {} ").format(source) if source is not None else sql.SQL("")
+            return sql.SQL("DELETE FROM {} AS t {}WHERE {}").format(self._table(run.table), using, where)
+        changed = sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, key, value in pairs if not key
+        )
+        using = sql.SQL("FROM {} ").format(source) if source is not None else sql.SQL("")
+        return sql.SQL("UPDATE {} AS t SET {} {}WHERE {}").format(self._table(run.table), changed, using, where)
+
+    def _table(self, name: str) -> sql.Identifier:
+        return sql.Identifier(self._tables_schema, name)
+
+    def _run_statement(self, statement: str) -> None:
+        path = sql.Identifier(self._tables_schema)
+        self._db.execute(sql.SQL("SET LOCAL search_path TO {}").format(path))
+        try:
+            # Results in binary need the extended protocol, which takes one statement only.
+            self._db.execute(sql.SQL(statement), binary=True)
+        except psycopg.errors.ActiveSqlTransaction as error:
+            raise RowRefused(
+                f"{str(error).splitlines()[0]}; append it in a form that can (CREATE INDEX without CONCURRENTLY), or "
+                "quarantine the entry and run the statement by hand"
+            ) from None
+        self._db.execute("SET LOCAL search_path TO DEFAULT")
+
+    def _settle(self) -> None:
+        """Constraints that are deferred would only fail the commit, which names no entry."""
+        self._db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        self._db.execute("SET CONSTRAINTS ALL DEFERRED")
+
+    def _look_up(self, table: str) -> TableShape | None:
+        return self._shape(self._db, table)
+
+    def _shape(self, db: Db, table: str) -> TableShape | None:
+        name = self._table(table).as_string()
+        types = dict(db.execute(_COLUMNS, (name,)).fetchall())
+        if not types:
+            return None
+        keys = db.execute(_KEYS, (name,)).fetchall()
+        primary = next((tuple(columns) for is_primary, columns in keys if is_primary), ())
+        return TableShape(types, primary, tuple(frozenset(columns) for _, columns in keys))
+
+    def _is_for_good(self, error: Exception) -> bool:
+        return isinstance(error, _FOR_GOOD)
+
+    def _reason(self, error: Exception, run: RowRun | None) -> str:
+        diagnosis = getattr(error, "diag", None)
+        detail = getattr(diagnosis, "message_detail", None)
+        name = getattr(diagnosis, "constraint_name", None)
+        said = str(error).splitlines()[0]
+        named = f" (constraint {name})" if name and name not in said else ""
+        return f"{said}{named}" + (f" ({detail})" if detail else "")
+
+    def _where(self) -> str:
+        return f"schema {self._tables_schema!r} of this PostgreSQL database"
+
+    def _read_tables(self) -> Iterator[tuple[str, TableShape]]:
+        schema = sql.Identifier(self._tables_schema).as_string()
+        with self._own._reading() as db:
+            found = [(name, self._shape(db, name)) for (name,) in db.execute(_TABLES, (schema,)).fetchall()]
+        yield from ((name, shape) for name, shape in found if shape is not None and shape.primary)
+
+    def _read_rows(self, table: str, shape: TableShape) -> Iterator[tuple[Any, ...]]:
+        names = sql.SQL(", ").join(_readable(name, kind) for name, kind in shape.types.items())
+        with self._own._reading() as db:
+            for row in db.execute(sql.SQL("SELECT {} FROM {}").format(names, self._table(table))):
+                yield tuple(
+                    Json(value) if kind in ("json", "jsonb") and value is not None else value
+                    for value, kind in zip(row, shape.types.values(), strict=True)
+                )
+
+
+def _readable(name: str, kind: str) -> sql.Composable:
+    """A column as Python can hold it: json as its text."""
+    column = sql.Identifier(name)
+    return sql.SQL("{}::text").format(column) if kind in ("json", "jsonb") else column
+
+
+def _to_postgres(values: list[Any]) -> list[Any]:
+    """Parameters as psycopg takes them: all of its own types as they are, json as text."""
+    if Json not in set(map(type, values)):
+        return values
+    return [value.text if type(value) is Json else value for value in values]

@@ -1,0 +1,224 @@
+"""From messages to transactions: what each kind of change becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logplayer.capture import pgoutput as pg
+from logplayer.capture.assemble import Assembler, SourceTransaction, parts
+from logplayer.capture.settings import Choices, SourceTable
+from logplayer.errors import EntryTooLarge, Malformed, UserError
+from logplayer.wire.entries import decode_headers
+from logplayer.wire.rows import decode_row_changes
+
+DEFAULT = Choices()
+T = SourceTable("public", "t", ("id",))
+LINES = SourceTable("shop", "lines", ("order", "nr"), place="order")
+TABLES = {(table.schema, table.name): table for table in (T, LINES)}
+
+
+def relation(*columns: str, oid: int = 1, name: str = "t", schema: str = "public", identity: str = "d") -> pg.Relation:
+    """Columns as ``name:type``; a star marks the identity."""
+    made = []
+    for column in columns:
+        label, _, kind = column.rstrip("*").partition(":")
+        made.append(pg.RelationColumn(label, int(kind or 25), -1, column.endswith("*")))
+    return pg.Relation(oid, schema, name, identity, tuple(made))
+
+
+PLAIN = relation("v", "id:23*", "big")
+
+
+def run(*messages: pg.Message, choices: Choices = DEFAULT, known: Any = None) -> SourceTransaction | None:
+    assembler = Assembler(TABLES, {9001: 23}, choices, known)
+    assembler.feed(pg.Begin(100, 1_700_000_000_000_000, 7))
+    for message in messages:
+        assert assembler.feed(message) is None
+    return assembler.feed(pg.Commit(100, 148, 1_700_000_000_000_000))
+
+
+def changes(transaction: SourceTransaction | None) -> list[tuple[str, bytes, dict[str, Any]]]:
+    """Operation, key and columns; a column of the key has a star."""
+    assert transaction is not None
+    out = []
+    for payload in parts(transaction, Choices(split_large=True)):
+        for change in decode_row_changes(payload):
+            columns = {f"{name}*" if key else name: value for name, value, key in change.columns}
+            out.append((change.op.name, change.key, columns))
+    return out
+
+
+def test_an_insert_is_a_put_with_the_key_first() -> None:
+    assert changes(run(PLAIN, pg.Insert(1, ("a", "7", None)))) == [
+        ("PUT", b"t/7", {"id*": 7, "v": "a", "big": None}),
+    ]
+
+
+def test_an_update_is_a_put_of_the_whole_row() -> None:
+    assert changes(run(PLAIN, pg.Update(1, None, ("a", "7", "b")))) == [
+        ("PUT", b"t/7", {"id*": 7, "v": "a", "big": "b"})
+    ]
+
+
+def test_a_value_that_postgresql_left_out_is_left_out() -> None:
+    found = changes(run(PLAIN, pg.Update(1, None, ("a", "7", pg.UNCHANGED))))
+    assert found == [("PATCH", b"t/7", {"id*": 7, "v": "a"})]
+
+
+def test_a_changed_key_is_a_patch_with_both() -> None:
+    found = changes(run(PLAIN, pg.Update(1, (None, "7", None), ("a", "8", pg.UNCHANGED))))
+    assert found == [("PATCH", b"t/7", {"id*": 7, "id": 8, "v": "a"})]
+
+
+def test_of_a_key_of_two_columns_only_what_changed_is_given_twice() -> None:
+    described = relation("order:23*", "nr:23*", "what", name="lines", schema="shop")
+    found = changes(run(described, pg.Update(1, ("1", "2", None), ("1", "3", "tea"))))
+    assert found == [("PATCH", b"shop.lines/{1}/2", {"order*": 1, "nr*": 2, "nr": 3, "what": "tea"})]
+
+
+def test_with_identity_full_the_old_row_fills_what_was_left_out() -> None:
+    described = relation("v*", "id:23*", "big*", identity="f")
+    found = changes(run(described, pg.Update(1, ("a", "7", "long"), ("b", "7", pg.UNCHANGED))))
+    assert found == [("PUT", b"t/7", {"id*": 7, "v": "b", "big": "long"})]
+    assert changes(run(described, pg.Delete(1, ("a", "7", "long")))) == [("DELETE", b"t/7", {"id*": 7})]
+
+
+def test_a_delete_has_the_key_only() -> None:
+    assert changes(run(PLAIN, pg.Delete(1, (None, "7", None)))) == [("DELETE", b"t/7", {"id*": 7})]
+
+
+def test_a_domain_has_the_type_under_it() -> None:
+    assert changes(run(relation("id:9001*"), pg.Insert(1, ("7",)))) == [("PUT", b"t/7", {"id*": 7})]
+
+
+def test_rows_of_other_tables_are_left_out_and_nothing_is_no_entry() -> None:
+    assert run(relation("id*", name="other"), pg.Insert(1, ("7",))) is None
+    assert run(pg.LogicalMessage(True, 1, "someone", b"else")) is None
+    assert run(pg.LogicalMessage(False, 1, "logplayer", b"{}")) is None
+    assert run(pg.Origin("x"), pg.TypeName(1, "a", "b")) is None
+
+
+def test_the_headers_name_the_commit() -> None:
+    transaction = run(PLAIN, pg.Insert(1, ("a", "7", None)))
+    assert transaction is not None
+    [payload] = parts(transaction, Choices())
+    assert decode_headers(payload) == (
+        ("pg-lsn", b"0/94"),
+        ("pg-commit-time", b"2023-11-14T22:13:20.000000Z"),
+        ("pg-xid", b"7"),
+    )
+
+
+def test_a_value_that_does_not_fit_stops_with_its_place_or_becomes_text() -> None:
+    described, row = relation("id:23*", "at:1184"), pg.Insert(1, ("7", "infinity"))
+    with pytest.raises(UserError, match=r"table t, column at: 'infinity' does not fit .* --unfit text"):
+        run(described, row)
+    found = changes(run(described, row, choices=Choices(unfit="text")))
+    assert found == [("PUT", b"t/7", {"id*": 7, "at": "infinity"})]
+
+
+def test_a_truncate_stops_or_is_given_on() -> None:
+    with pytest.raises(UserError, match=r"TRUNCATE on t.*--on-truncate ddl"):
+        run(PLAIN, pg.Truncate((1,)))
+    transaction = run(PLAIN, pg.Truncate((1,)), choices=Choices(truncate="ddl", ddl_targets=("a",)))
+    assert transaction is not None
+    assert transaction.truncated == [T]
+
+
+KNOWN = {"t": (("v", 25), ("id", 23), ("big", 25))}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (relation("v", "id:23*", "big", "new"), "column new is new"),
+        (relation("v", "id:23*"), "column big is gone"),
+        (relation("v", "id:20*", "big"), "column id has another type"),
+        (relation("id:23*", "v", "big"), "the order of its columns differs"),
+    ],
+)
+def test_a_table_that_changed_stops(after: pg.Relation, said: str) -> None:
+    with pytest.raises(UserError, match=f"table t of the source has changed: {said}.*--on-schema-change accept"):
+        run(after, known=KNOWN)
+    transaction = run(after, pg.Delete(1, tuple("7" for _ in after.columns)), known=KNOWN, choices=Choices("accept"))
+    assert transaction is not None
+    assert len(transaction.changes) == 1
+
+
+def test_only_an_added_column_can_become_a_statement() -> None:
+    ddl = Choices("ddl", ddl_targets=("a",))
+    added = relation("v", "id:23*", "big", "new")
+    transaction = run(added, pg.Delete(1, (None, "7", None, None)), known=KNOWN, choices=ddl)
+    assert transaction is not None
+    assert transaction.changes[0].added == ("new",)
+    with pytest.raises(UserError, match="column big is gone"):
+        run(relation("v", "id:23*"), known=KNOWN, choices=ddl)
+    with pytest.raises(UserError, match="--ddl-targets"):
+        Choices("ddl")
+
+
+def test_another_replica_identity_stops() -> None:
+    with pytest.raises(UserError, match=r"no longer has the primary key \(id\)"):
+        run(relation("v*", "id:23", "big"))
+    with pytest.raises(UserError, match=r"no longer has the primary key \(id\)"):
+        run(relation("v", "id:23", "big", identity="n"))
+
+
+def test_a_large_transaction_stops_or_is_cut() -> None:
+    rows = [pg.Insert(1, ("x" * 3000, str(nth), None)) for nth in range(5)]
+    with pytest.raises(EntryTooLarge, match="--split-large"):
+        run(PLAIN, *rows, choices=Choices(entry_bytes=8000))
+    cut = Choices(entry_bytes=8000, split_large=True)
+    transaction = run(PLAIN, *rows, choices=cut)
+    assert transaction is not None
+    payloads = parts(transaction, cut)
+    assert [dict(decode_headers(payload))["pg-part"] for payload in payloads] == [b"1/3", b"2/3", b"3/3"]
+    assert all(len(payload) <= 8000 for payload in payloads)
+    assert [change.key for payload in payloads for change in decode_row_changes(payload)] == [
+        f"t/{nth}".encode() for nth in range(5)
+    ]
+    with pytest.raises(EntryTooLarge, match="one change"):
+        run(PLAIN, pg.Insert(1, ("x" * 9000, "1", None)), choices=cut)
+
+
+def test_an_outbox_message_is_a_part_of_its_transaction() -> None:
+    message = b'{"mutations": [{"key": "mail", "value": "hi"}], "headers": {"trace": "1"}}'
+    transaction = run(PLAIN, pg.Insert(1, ("a", "7", None)), pg.LogicalMessage(True, 9, "logplayer", message))
+    assert transaction is not None
+    assert len(transaction.mutations) == 2
+    [payload] = parts(transaction, Choices())
+    assert decode_headers(payload)[-1] == ("trace", b"1")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x00\x01", "cannot be understood"),
+        (b"{", "not JSON"),
+        (b'{"mutations": []}', "empty list"),
+        (b'{"mutations": [{"key": "k", "value": "v"}], "headers": {"pg-lsn": "0/0"}}', "belongs to the capture"),
+        (b'{"producer": "p", "sequence": 1, "mutations": [{"key": "k", "value": "v"}]}', "names a producer"),
+    ],
+)
+def test_a_bad_outbox_message_stops_or_is_left_out(content: bytes, said: str) -> None:
+    message = pg.LogicalMessage(True, 9, "logplayer", content)
+    with pytest.raises(UserError, match=f"{said}.*--on-bad-message drop"):
+        run(message)
+    assert run(message, choices=Choices(bad_message="drop")) is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [pg.Insert(1, ("a",))],
+        [PLAIN, pg.Insert(1, ("a",))],
+        [pg.Begin(1, 1, 1)],
+    ],
+)
+def test_messages_out_of_order_are_refused(messages: list[pg.Message]) -> None:
+    with pytest.raises(Malformed):
+        run(*messages)
+    with pytest.raises(Malformed):
+        Assembler(TABLES, {}, Choices()).feed(pg.Commit(1, 1, 1))
