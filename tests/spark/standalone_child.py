@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from logplayer.testing.orphans import end_with_this_process
 from tests.spark.standalone import EXECUTOR, MASTER, Cluster, above, kill
 from tests.spark.standalone_world import Play, World
 
@@ -100,4 +101,5 @@ def main(folder: Path, words: Sequence[str], seed: int = 1) -> None:
 
 
 if __name__ == "__main__":
+    end_with_this_process()  # Daemons and players have sessions of their own.
     main(Path(sys.argv[1]), sys.argv[2:])
