@@ -118,7 +118,7 @@ def test_a_mistake_is_told_without_a_traceback(arguments: tuple[str, ...], word:
     assert word in done.stderr
 
 
-@pytest.mark.parametrize(("words", "word"), [("logplayer ta", "target"), ("logplayer target wait --ti", "--timeout")])
+@pytest.mark.parametrize(("words", "word"), [("logplayer tar", "target"), ("logplayer target wait --ti", "--timeout")])
 def test_shells_complete_commands_and_options(words: str, word: str) -> None:
     asked = {"_LOGPLAYER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     command = [sys.executable, "-m", "logplayer.cli"]

@@ -29,7 +29,16 @@ LOG = {
 }
 PRODUCERS = {"Json", "Mutation", "Producer", "Receipt", "ddl", "delete", "json_value", "outbox", "put", "table"}
 TARGETS = {"Change", "Position", "Row", "Target", "TargetServer", "decode_position", "encode_position"}
-STORES = {"MemoryTarget", "PostgresTarget", "RedisTarget", "RocksTarget", "SqliteTarget"}
+STORES = {
+    "MemoryTarget",
+    "MysqlTables",
+    "PostgresTables",
+    "PostgresTarget",
+    "RedisTarget",
+    "RocksTarget",
+    "SqliteTables",
+    "SqliteTarget",
+}
 PLAYER = {
     "Config",
     "EndKind",
@@ -45,7 +54,19 @@ PLAYER = {
 READS = {"consistent_cut", "make_session", "position", "spark", "wait_for"}
 ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 EXPORTED = BACKUP | LOG | PRODUCERS | TARGETS | STORES | PLAYER | READS | ERRORS | {"__version__"}
-HEAVY = ("grpc", "pyspark", "click", "google", "psycopg", "redis", "rocksdict", "nats", "confluent_kafka", "asyncio")
+HEAVY = (
+    "grpc",
+    "pyspark",
+    "click",
+    "google",
+    "psycopg",
+    "pymysql",
+    "redis",
+    "rocksdict",
+    "nats",
+    "confluent_kafka",
+    "asyncio",
+)
 SOURCE = Path(logplayer.__file__)
 
 pytestmark = pytest.mark.usefixtures("no_garbage")

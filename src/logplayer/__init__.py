@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from logplayer.target.stores.redis import RedisTarget
     from logplayer.target.stores.rocksdb import RocksTarget
     from logplayer.target.stores.sqlite import SqliteTarget
+    from logplayer.target.stores.tables.mysql import MysqlTables
+    from logplayer.target.stores.tables.postgres import PostgresTables
+    from logplayer.target.stores.tables.sqlite import SqliteTables
     from logplayer.wire.codec import decode_position, encode_position
     from logplayer.wire.entries import encode_mutation
     from logplayer.wire.security import Security
@@ -106,6 +109,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "Malformed": ("logplayer.errors", "Malformed"),
     "MemoryTarget": ("logplayer.target.stores.memory", "MemoryTarget"),
     "Mutation": ("logplayer.core.entry", "Mutation"),
+    "MysqlTables": ("logplayer.target.stores.tables.mysql", "MysqlTables"),
     "NewEntry": ("logplayer.log.protocol", "NewEntry"),
     "Newest": ("logplayer.log.protocol", "Newest"),
     "NotALog": ("logplayer.errors", "NotALog"),
@@ -116,6 +120,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "Player": ("logplayer.api.player", "EmbeddedPlayer"),
     "Poison": ("logplayer.errors", "Poison"),
     "Position": ("logplayer.core.fence", "Position"),
+    "PostgresTables": ("logplayer.target.stores.tables.postgres", "PostgresTables"),
     "PostgresTarget": ("logplayer.target.stores.postgres", "PostgresTarget"),
     "Producer": ("logplayer.log.producer", "Producer"),
     "ProducerConflict": ("logplayer.errors", "ProducerConflict"),
@@ -127,6 +132,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "Row": ("logplayer.core.entry", "Row"),
     "Security": ("logplayer.wire.security", "Security"),
     "SequenceGap": ("logplayer.errors", "SequenceGap"),
+    "SqliteTables": ("logplayer.target.stores.tables.sqlite", "SqliteTables"),
     "SqliteTarget": ("logplayer.target.stores.sqlite", "SqliteTarget"),
     "Superseded": ("logplayer.errors", "Superseded"),
     "Target": ("logplayer.target.protocol", "Target"),
@@ -186,6 +192,7 @@ __all__ = [
     "Malformed",
     "MemoryTarget",
     "Mutation",
+    "MysqlTables",
     "NewEntry",
     "Newest",
     "NotALog",
@@ -196,6 +203,7 @@ __all__ = [
     "Player",
     "Poison",
     "Position",
+    "PostgresTables",
     "PostgresTarget",
     "Producer",
     "ProducerConflict",
@@ -207,6 +215,7 @@ __all__ = [
     "Row",
     "Security",
     "SequenceGap",
+    "SqliteTables",
     "SqliteTarget",
     "Superseded",
     "Target",

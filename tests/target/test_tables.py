@@ -142,7 +142,7 @@ def test_what_is_not_in_the_schema_is_said(shop: Shop) -> None:
     by_mail = lp.table(f"o_{shop.place.table}", key="note")
     assert "no primary or unique key on note" in shop.refuses([by_mail.put(id=1, c=1, note="x")])
     assert "has no row" in shop.refuses([shop.customers.put(id=1)], [shop.customers.patch(id=2, mail="x")], at=2)
-    assert "is no row of a table" in shop.refuses([lp.put("k", "v")])
+    assert "is not a row of a table" in shop.refuses([lp.put("k", "v")])
 
 
 def test_a_value_that_does_not_fit_is_refused_and_not_cut(shop: Shop) -> None:

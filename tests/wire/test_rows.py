@@ -19,7 +19,7 @@ from logplayer.errors import Malformed, Poison, UserError
 from logplayer.target.protocol import decode_rows
 from logplayer.wire.entries import decode_transaction, encode_headers, route_transaction, split_transaction
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
-from logplayer.wire.rows import Column, Op, decode_formed_rows, decode_row, decode_row_changes, encode_row
+from logplayer.wire.rows import Column, Op, decode_formed_rows, decode_row, decode_row_changes, encode_row, row_reader
 from logplayer.wire.values import decode_tagged
 from tests.wire.plain_fastpath import BOTH
 
@@ -75,17 +75,17 @@ def test_a_row_comes_out_as_it_went_in(row: tuple[str, list[Column]]) -> None:
 def test_rows_in_their_form_are_the_same_rows(some: list[tuple[str, list[Column]]]) -> None:
     made = [encode_row(Op.PUT, table, columns, target="t" * (len(columns) % 2)) for table, columns in some]
     payload = b"".join(one.encoded for one in made) + encode_headers({"trace": "1"})
-    forms: dict[object, Any] = {}
-    found = decode_formed_rows(payload, forms)
+    reader = row_reader()
+    found = decode_formed_rows(payload, reader)
     assert found is not None
     for (form, key, given_values), (table, columns), one in zip(found, some, made, strict=True):
         assert (form.op, form.table, key) == (Op.PUT, table, one.key)
         assert list(zip(form.names, form.keys, strict=True)) == [(column.name, column.key) for column in columns]
         assert all(same(value, column.value) for value, column in zip(given_values, columns, strict=True))
-    again = decode_formed_rows(payload, forms)
+    again = decode_formed_rows(payload, reader)
     assert all(one[0] is other[0] for one, other in zip(found, again or [], strict=True))
     for module in BOTH:
-        alike = module.read_formed_rows(payload, {}, decode_tagged)
+        alike = module.RowReader(decode_tagged).read(payload)
         assert alike is None or [(tuple(one[0]), one[1]) for one in alike] == [(tuple(o[0]), o[1]) for o in found]
 
 
@@ -140,7 +140,7 @@ def test_a_store_of_keys_and_values_refuses_rows(mutation: lp.Mutation) -> None:
 
 
 def test_a_store_of_tables_refuses_keys_without_a_table() -> None:
-    with pytest.raises(Malformed, match="is no row of a table"):
+    with pytest.raises(Malformed, match="is not a row of a table"):
         decode_row_changes(lp.put("k", "v").encoded)
 
 

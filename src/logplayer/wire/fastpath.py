@@ -317,68 +317,127 @@ class RowForm(NamedTuple):
     keys: tuple[bool, ...]  # Which of them are the primary key.
 
 
+_FORMS_MAX: Final = 10_000  # Of a schema there are few; of a peer that makes them up, as many as it likes.
 FormedRow = tuple[RowForm, bytes, tuple[object, ...]]  # The form, the key, the values.
 OtherValue = Callable[[int, bytes], object]  # (tag of Value, what follows it) -> the value.
 
 
-def read_formed_rows(payload: bytes, forms: dict[object, RowForm], other: OtherValue) -> list[FormedRow] | None:
-    """The rows of an encoded ``Transaction``; equal forms are one object, kept in ``forms``.
+class RowReader:
+    """Reads rows. Equal forms are one object, and a row that has the form of the one before costs no names.
 
-    ``other`` makes the values whose types need more than this file imports. None for anything but rows and headers.
+    ``other`` makes the values whose types need more than this file imports.
     """
-    rows: list[FormedRow] = []
-    start, end = 0, len(payload)
-    while start < end:
-        key, key_end, _, value_end, target, target_end, stop = _cut(payload, start, end)
-        if stop < 0 and _are_headers(payload, start, end):
-            break
-        if stop < 0 or value_end != _ROW or (target < target_end and not _is_text(payload[target:target_end])):
-            return None
-        at, op = key_end, 0
-        if payload[at] == 0x18:  # Mutation.op; a row has no value.
-            op = payload[at + 1]
-            at += 2
-        if target < target_end:
-            at = target_end
-        if op > 2 or at >= stop or payload[at] != 0x2A:  # Mutation.table
-            return None
-        length, table = read_length(payload, at + 1, stop)
-        form, values = _formed(payload, op, table, table + length, stop, forms, other)
-        rows.append((form, payload[key:key_end], values))
-        start = stop
-    return rows
 
+    def __init__(self, other: OtherValue) -> None:
+        self._other = other
+        self._forms: dict[object, RowForm] = {}
+        self._form = RowForm(0, "", (), ())
+        self._heads: list[bytes] = []  # Of the form: the table, and each column's name and "k" or nothing.
 
-def _formed(
-    payload: bytes, op: int, table: int, at: int, stop: int, forms: dict[object, RowForm], other: OtherValue
-) -> tuple[RowForm, tuple[object, ...]]:
-    """The form and the values of the columns in ``[at, stop)``. _cut has checked their bytes."""
-    heads: list[bytes] = [payload[table:at]]
-    values: list[object] = []
-    while at < stop:
-        length, at = read_length(payload, at + 1, stop)
-        end = at + length
-        name = b""
-        value: object = None
-        if at < end and payload[at] == 0x0A:  # Column.name
-            length, first = read_length(payload, at + 1, end)
-            at = first + length
-            name = payload[first:at]
-        if at < end and payload[at] == 0x12:  # Column.value
-            length, first = read_length(payload, at + 1, end)
-            at = first + length
-            if first < at:
-                value = _value(payload, first, at, other)
-        heads.append(name)
-        heads.append(b"k" if at < end and payload[end - 1] == 1 else b"")
-        values.append(value)
-        at = end
-    shape = (op, tuple(heads))
-    form = forms.get(shape)
-    if form is None:
+    def read(self, payload: bytes) -> list[FormedRow] | None:
+        """The rows of an encoded ``Transaction``; None for anything but rows and headers."""
+        rows: list[FormedRow] = []
+        start, end = 0, len(payload)
+        while start < end:
+            key, key_end, _, value_end, target, target_end, stop = _cut(payload, start, end)
+            if stop < 0 and _are_headers(payload, start, end):
+                break
+            if stop < 0 or value_end != _ROW or (target < target_end and not _is_text(payload[target:target_end])):
+                return None
+            at, op = key_end, 0
+            if payload[at] == 0x18:  # Mutation.op; a row has no value.
+                op = payload[at + 1]
+                at += 2
+            if target < target_end:
+                at = target_end
+            if op > 2 or at >= stop or payload[at] != 0x2A:  # Mutation.table
+                return None
+            values: list[object] = []
+            if op != self._form.op or not self._fits(payload, at, stop, values):
+                self._learn(payload, op, at, stop)
+                values = []
+                self._fits(payload, at, stop, values)
+            rows.append((self._form, payload[key:key_end], tuple(values)))
+            start = stop
+        return rows
+
+    def form(self, op: int, table: str, names: tuple[str, ...], keys: tuple[bool, ...]) -> RowForm:
+        """The form of a row that was read otherwise."""
+        form = RowForm(op, table, names, keys)
+        return self._forms.setdefault(form, form)
+
+    def _learn(self, payload: bytes, op: int, at: int, stop: int) -> None:
+        """Take the form of the row whose table is at ``at``. _cut has checked its bytes."""
+        if len(self._forms) > _FORMS_MAX:
+            self._forms.clear()
+        length, first = read_length(payload, at + 1, stop)
+        at = first + length
+        heads = [payload[first:at]]
+        while at < stop:
+            length, at = read_length(payload, at + 1, stop)
+            end = at + length
+            name = b""
+            if at < end and payload[at] == 0x0A:  # Column.name
+                length, first = read_length(payload, at + 1, end)
+                name = payload[first : first + length]
+            heads.append(name)
+            heads.append(b"k" if _has_key(payload, at, end) else b"")
+            at = end
         names = tuple([head.decode() for head in heads[1::2]])
-        form = forms[shape] = RowForm(op, heads[0].decode(), names, tuple([head == b"k" for head in heads[2::2]]))
-    return form, tuple(values)
+        self._form = self.form(op, heads[0].decode(), names, tuple([head == b"k" for head in heads[2::2]]))
+        self._heads = heads
+
+    def _fits(self, payload: bytes, at: int, stop: int, values: list[object]) -> bool:
+        """Whether the row has the form of the one before; its values."""
+        heads = self._heads
+        count = len(heads)
+        length, first = read_length(payload, at + 1, stop)
+        at = first + length
+        if count == 0 or not _is_same(payload, first, at, heads[0]):
+            return False
+        nth = 1
+        while at < stop:
+            length, at = read_length(payload, at + 1, stop)
+            end = at + length
+            first = at
+            if at < end and payload[at] == 0x0A:  # Column.name
+                length, first = read_length(payload, at + 1, end)
+                at = first + length
+            if nth >= count or not _is_same(payload, first, at, heads[nth]):
+                return False
+            value: object = None
+            if at < end and payload[at] == 0x12:  # Column.value
+                length, first = read_length(payload, at + 1, end)
+                at = first + length
+                if first < at:
+                    value = _value(payload, first, at, self._other)
+            if (at < end and payload[end - 1] == 1) != (len(heads[nth + 1]) > 0):  # Column.key
+                return False
+            values.append(value)
+            nth += 2
+            at = end
+        return nth == count
+
+
+def _has_key(payload: bytes, at: int, end: int) -> bool:
+    """Whether the column in ``[at, end)`` is part of the key."""
+    if at < end and payload[at] == 0x0A:  # Column.name
+        length, at = read_length(payload, at + 1, end)
+        at += length
+    if at < end and payload[at] == 0x12:  # Column.value
+        length, at = read_length(payload, at + 1, end)
+        at += length
+    return at < end and payload[end - 1] == 1
+
+
+def _is_same(payload: bytes, at: int, end: int, head: bytes) -> bool:
+    """Whether ``payload[at:end] == head``, without a copy."""
+    if end - at != len(head):
+        return False
+    for nth in range(end - at):  # noqa: SIM110 - compiled, a generator would cost more than all the rest.
+        if payload[at + nth] != head[nth]:
+            return False
+    return True
 
 
 def _value(payload: bytes, at: int, end: int, other: OtherValue) -> object:

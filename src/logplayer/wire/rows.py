@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import Mutation
 from logplayer.errors import Malformed, UserError
-from logplayer.wire import fastpath
-from logplayer.wire.fastpath import FormedRow, RowForm, varint
+from logplayer.wire.fastpath import FormedRow, RowReader, varint
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 from logplayer.wire.values import Json as Json
 from logplayer.wire.values import decode_tagged, decode_value, encode_value, escaped, key_text
@@ -161,25 +160,29 @@ def decode_row_changes(payload: bytes) -> list[RowChange]:
     return changes
 
 
-def decode_formed_rows(payload: bytes, forms: dict[object, RowForm]) -> list[FormedRow] | None:
+def row_reader() -> RowReader:
+    """A reader of rows, for whoever reads many."""
+    return RowReader(decode_tagged)
+
+
+def decode_formed_rows(payload: bytes, reader: RowReader) -> list[FormedRow] | None:
     """The rows of an encoded ``Transaction`` in the form in which they are written; None if it has a statement.
 
-    ``forms`` keeps the forms, so that equal ones are one object. Raises Malformed as :func:`decode_row_changes`.
+    Raises Malformed as :func:`decode_row_changes`.
     """
-    found = fastpath.read_formed_rows(payload, forms, decode_tagged)
+    found = reader.read(payload)
     if found is not None:
         return found
     changes = decode_row_changes(payload)
     if any(change.op == Op.DDL for change in changes):
         return None
-    return [formed(change, forms) for change in changes]
+    return [formed(change, reader) for change in changes]
 
 
-def formed(change: RowChange, forms: dict[object, RowForm]) -> FormedRow:
+def formed(change: RowChange, reader: RowReader) -> FormedRow:
     """A change of a row as its form, its key and its values."""
     names, values, keys = zip(*change.columns, strict=True) if change.columns else ((), (), ())
-    form = RowForm(int(change.op), change.table, names, keys)
-    return forms.setdefault(form, form), change.key, values
+    return reader.form(int(change.op), change.table, names, keys), change.key, values
 
 
 def row_change(mutation: pb.Mutation) -> RowChange:
@@ -194,7 +197,7 @@ def row_change(mutation: pb.Mutation) -> RowChange:
             raise Malformed("a statement is not text in UTF-8") from None
     if not mutation.table:
         raise Malformed(
-            f"key {mutation.key!r:.60} is no row of a table; give such keys to a store of keys and values "
+            f"key {mutation.key!r:.60} is not a row of a table; give such keys to a store of keys and values "
             "(--store sqlite, postgres, ...), or append rows with lp.table"
         )
     columns = tuple(Column(one.name, decode_value(one.value), one.key) for one in mutation.columns)

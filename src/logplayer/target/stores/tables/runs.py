@@ -10,11 +10,10 @@ from logplayer.core.entry import Message
 from logplayer.errors import Malformed, Poison
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 from logplayer.wire.fastpath import FormedRow, RowForm
-from logplayer.wire.rows import Op, decode_formed_rows, decode_row_changes, formed
+from logplayer.wire.rows import Op, decode_formed_rows, decode_row_changes, formed, row_reader
 
 # What may change a schema. Anything else could end the transaction that the position is in.
 _STATEMENTS = {"CREATE", "ALTER", "DROP", "COMMENT", "GRANT", "REVOKE", "TRUNCATE"}
-_FORMS_MAX = 10_000  # Of a schema there are few; of a peer that makes them up, as many as it likes.
 _COMMENTS = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.DOTALL)
 
 
@@ -57,7 +56,7 @@ class Decoder:
 
     def __init__(self, mapping: TableMapping = NO_MAPPING) -> None:
         self._mapping = mapping
-        self._forms: dict[object, RowForm] = {}
+        self._reader = row_reader()
 
     def runs(self, messages: Iterable[Message]) -> Iterator[RowRun]:
         """The changes of entries in their order, as few runs as there can be."""
@@ -98,11 +97,9 @@ class Decoder:
 
     def _decode(self, message: Message) -> Sequence[FormedRow | RowRun]:
         """The rows and statements of an entry, or Poison if its payload has none."""
-        if len(self._forms) > _FORMS_MAX:
-            self._forms.clear()
         try:
             if self._mapping is NO_MAPPING:
-                found = decode_formed_rows(message.payload, self._forms)
+                found = decode_formed_rows(message.payload, self._reader)
                 if found is not None:
                     return found
             changes = decode_row_changes(message.payload)
@@ -112,7 +109,7 @@ class Decoder:
         return [
             RowRun(Op.DDL, "", (), (), [], change.key, change.sql)
             if change.op == Op.DDL
-            else formed(change, self._forms)
+            else formed(change, self._reader)
             for change in mapped
         ]
 
@@ -156,8 +153,12 @@ def converted(rows: list[tuple[Any, ...]], convert: Mapping[type, Callable[[Any]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
     changed = False
     for nth, column in enumerate(columns):
-        kinds = set(map(type, column)) & convert.keys()
-        if kinds:
-            columns[nth] = [convert[type(value)](value) if type(value) in kinds else value for value in column]
-            changed = True
+        kinds = set(map(type, column))
+        if not kinds & convert.keys():
+            continue
+        changed = True
+        if len(kinds) == 1:
+            columns[nth] = list(map(convert[kinds.pop()], column))
+        else:
+            columns[nth] = [convert[type(value)](value) if type(value) in convert else value for value in column]
     return list(zip(*columns, strict=True)) if changed else rows
