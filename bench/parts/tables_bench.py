@@ -67,7 +67,7 @@ def encode(rows: list[Row], index: int) -> list[Message]:
 class PlayedTarget:
     """Feeds a store with batches, as its server would."""
 
-    def __init__(self, kind: str, place: dict[str, str]) -> None:
+    def __init__(self, kind: str, place: dict[str, Any]) -> None:
         self.store = open_store(kind, "bench", **place)
         self.store.apply(Change(Session(1, 1), log_id="log"))
         self.index, self.chain = 0, b""
