@@ -15,6 +15,8 @@ import asyncio
 import atexit
 import concurrent.futures.thread  # noqa: F401 - registers its own end, before ours.
 import contextlib
+import contextvars
+import functools
 import gc
 import os
 import threading
@@ -31,7 +33,7 @@ from logplayer.core.fence import Position
 from logplayer.errors import LogPlayerError, LogUnavailable
 from logplayer.log import open as log_open
 from logplayer.log import producer as log_producer
-from logplayer.log.mutations import Headers, transaction
+from logplayer.log.mutations import Headers
 from logplayer.log.protocol import History, Info, NewEntry, Newest, Record
 from logplayer.target import client
 from logplayer.wire.security import NONE, Security
@@ -205,7 +207,13 @@ class BlockingProducer:
             >>> producer.append(lp.put("alice", "90"), lp.delete("bob")).index  # doctest: +SKIP
             1
         """
-        return self.append_payload(transaction(mutations, headers), timeout=timeout)
+        producer = self._producer()
+        caller = contextvars.copy_context()  # With the span that a trace of the caller is in.
+
+        async def append() -> log_producer.Receipt:
+            return await caller.run(functools.partial(producer.append, *mutations, headers=headers, timeout=timeout))
+
+        return BlockingReceipt(_loop().run(append()))
 
     def append_payload(self, payload: bytes, *, timeout: float | None = None) -> BlockingReceipt:
         """Append a transaction that is encoded already; as :meth:`append` otherwise.

@@ -29,8 +29,9 @@ trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
 PROGRAM = """
 import sys
 import logplayer as lp
+from opentelemetry import trace
 
-with lp.sync.open_log(sys.argv[1]) as log:
+with lp.sync.open_log(sys.argv[1]) as log, trace.get_tracer("app").start_as_current_span("order"):
     print(log.producer("web").append(*(lp.put(f"k{number}", "v") for number in range(30))).index)
 """
 
@@ -49,7 +50,7 @@ def spans_of(folder: Path) -> list[dict[str, Any]]:
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):  # Else it is being written.
                 found.append({**json.loads(line), "pid": path.name})
-    return [span for span in found if span["name"].startswith("logplayer ")]
+    return found
 
 
 def test_every_process_adds_its_span_to_one_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,12 +69,14 @@ def test_every_process_adds_its_span_to_one_trace(tmp_path: Path, monkeypatch: p
         player.wait_for(r'"event": "playing"')
         command = [sys.executable, "-c", PROGRAM, world.log]
         index = int(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
-        until(lambda: len(spans_of(spans)) >= 5)
-    found = spans_of(spans)
+        until(lambda: len(spans_of(spans)) >= 6)
+    [order] = [span for span in spans_of(spans) if span["name"] == "order"]
+    found = [span for span in spans_of(spans) if span["name"] != "order"]
     names = [span["name"].removeprefix("logplayer ") for span in found]
     assert sorted(names) == ["append", "apply", "apply", "commit", "dispatch"]
-    assert len({span["context"]["trace_id"] for span in found}) == 1
+    assert {span["context"]["trace_id"] for span in found} == {order["context"]["trace_id"]}
     [append] = [span for span in found if span["name"] == "logplayer append"]
+    assert append["parent_id"] == order["context"]["span_id"]
     assert {span["parent_id"] for span in found if span is not append} == {append["context"]["span_id"]}
     assert {span["attributes"]["index"] for span in found} == {index}
     assert len({span["pid"] for span in found}) == 5, "one process each"
