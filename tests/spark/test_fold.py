@@ -75,7 +75,7 @@ def test_a_splitter_splits_as_the_router_does() -> None:
 
 # --- What cannot be understood ---
 
-UNKNOWN_OP = pb.Mutation(key=b"k", op=2).SerializeToString()  # type: ignore[arg-type]
+UNKNOWN_OP = pb.Mutation(key=b"k", op=9).SerializeToString()  # type: ignore[arg-type]
 
 
 def field(body: bytes) -> bytes:
@@ -146,7 +146,7 @@ def test_an_unknown_operation_is_refused_and_deletes_nothing(wal: FileWal, tmp_p
     part = folded(wal, tmp_path, Routes())
     assert [effect[:3] for effect in expected_state.merge([part])] == [(b"k", 1, b"1")]
     assert part.refused == (
-        (2, "entry 2 cannot be understood: a mutation has operation 2, which this version does not know"),
+        (2, "entry 2 cannot be understood: a mutation has operation 9, which this version does not know"),
     )
 
 

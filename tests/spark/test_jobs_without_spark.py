@@ -178,7 +178,7 @@ def test_a_backfill_stops_at_poison_in_the_same_words_in_a_file_and_over_a_serve
         said[bool(fill.path)] = str(caught.value).replace(fill.path or fill.address, "PLACE")
     shards.stop()
     assert said[True] == said[False]
-    assert "entry 2 cannot be understood: a mutation has operation 2" in said[True]
+    assert "entry 2 cannot be understood: a mutation has operation 9" in said[True]
     assert not (tmp_path / "file.db").exists()
     assert wal.last() == 3  # Nothing was decided.
 
