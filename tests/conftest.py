@@ -78,7 +78,6 @@ LONG = (
     "tests/log/test_kit_nats.py",
     "tests/log/test_kit_etcd.py",
     "tests/spark/test_processes.py",
-    "tests/spark/test_standalone.py",
     "tests/spec/test_spec_trace.py",
     "tests/process/test_campaign.py",
     "tests/target/test_store_contract.py",
@@ -97,6 +96,7 @@ MARKS = {
         *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
     ),
     "mutants": ("tests/mutants/test_mutants.py",),
+    "cluster": ("tests/spark/test_standalone.py",),
     "browser": (
         "tests/admin/test_page.py",
         "tests/admin/test_page_many.py",
