@@ -147,7 +147,7 @@ async def test_a_stream_that_is_killed_goes_on(source: Source, tmp_path: Path, s
     source.run(*SCHEMA)
     await capture(source, tmp_path, *TABLES)
     with writers(source):
-        for _ in range(2):
+        for _ in range(2 if step == STREAM_STEPS[-1] else 1):
             process = child(source, tmp_path, ",".join(TABLES), step)
             assert process.wait(timeout=120) == -9, process.communicate()[0]
     await finish(source, tmp_path)
