@@ -39,6 +39,9 @@ class TableMapping:
     def __init__(self, tables: Mapping[str, MappedTable] | None = None) -> None:
         self._tables = dict(tables or {})
 
+    def __repr__(self) -> str:
+        return f"TableMapping({', '.join(self._tables)})"
+
     def apply(self, change: RowChange) -> RowChange | None:
         """The change as the target gets it; None if nothing of it is left."""
         mapped = self._tables.get(change.table)
