@@ -168,6 +168,14 @@ async def test_a_dropped_slot_is_refused(source: Source, tmp_path: Path) -> None
         await capture(source, tmp_path, "t")
 
 
+async def test_a_publication_that_was_made_again_is_refused(source: Source, tmp_path: Path) -> None:
+    source.run("CREATE TABLE t (id serial PRIMARY KEY)")
+    await capture(source, tmp_path, "t")
+    source.run(f"DROP PUBLICATION {source.slot}", "INSERT INTO t DEFAULT VALUES")
+    with pytest.raises(UserError, match="the publication does not exist at the place"):
+        await capture(source, tmp_path, "t")
+
+
 async def test_a_slot_that_this_log_does_not_know_is_left_alone(source: Source, tmp_path: Path) -> None:
     source.run("CREATE TABLE t (id serial PRIMARY KEY)")
     (tmp_path / "other").mkdir()
@@ -381,6 +389,34 @@ async def test_a_large_transaction_stops_and_can_be_cut(source: Source, tmp_path
     assert fold(await entries(tmp_path), ("t",))["t"].keys() == {(0,)}
     await capture(source, tmp_path, "t", choices=Choices(entry_bytes=100_000, split_large=True))
     same(source, await entries(tmp_path), "t")
+
+
+async def test_the_rest_of_a_cut_transaction_follows_after_a_crash(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second slot sees the same transactions; its log ends in the middle of the one that was cut."""
+    monkeypatch.setattr(postgres, "ITEM_BYTES_MAX", 150_000)  # Too little for one group.
+    cut = Choices(entry_bytes=100_000, split_large=True)
+    source.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    await capture(source, tmp_path, "t")
+    twin = f"{source.slot}_twin"
+    source.run(f"CREATE PUBLICATION {twin} FOR TABLE t")
+    source.db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (twin,))
+    source.run(
+        "INSERT INTO t SELECT i, repeat('x', 10000) FROM generate_series(1, 50) i", "INSERT INTO t VALUES (99, '')"
+    )
+    await capture(source, tmp_path, "t", choices=cut)
+    whole = [entry for entry in await entries(tmp_path) if entry[1] == f"capture/{source.slot}"]
+    at = [nth for nth, entry in enumerate(whole) if dict(decode_headers(entry[3])).get("pg-part") == b"3/6"]
+    (tmp_path / "twin").mkdir()
+    log = await open_log(f"file://{tmp_path}/twin/wal")
+    await log.append([NewEntry(f"capture/{twin}", number, payload) for _, _, number, payload in whole[: at[0] + 1]])
+    await log.close()
+    source.slot = twin
+    await capture(source, tmp_path / "twin", "t", choices=cut)
+    found = await entries(tmp_path / "twin")
+    assert [payload for _, name, _, payload in found if name == f"capture/{twin}"] == [entry[3] for entry in whole]
+    same(source, found, "t")
 
 
 async def test_the_slot_moves_on_while_other_tables_are_busy(

@@ -163,15 +163,21 @@ class PgStream:
             self._pq.put_copy_data(_STATUS.pack(b"r", at, at, at, now, ask))
             self._pq.flush()
         except psycopg.Error as error:
-            raise _gone(error) from None
+            raise self._ended(error) from None
 
-    def _ended(self) -> Exception:
-        result = self._pq.get_result()
-        state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
-        return Unavailable(
-            f"the source ended the replication stream (SQLSTATE {state.decode() if state else 'unknown'}); "
-            "its log says why"
-        )
+    def _ended(self, error: Exception | None = None) -> Exception:
+        """Why the server ended the stream, as far as it has said so; else ``error``."""
+        result = None if self._pq.is_busy() else self._pq.get_result()
+        if result is None and error is not None:
+            return _gone(error)
+        found = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
+        state = found.decode() if found else "unknown"
+        if state == _UNDEFINED_OBJECT:  # PostgreSQL looks the publication up as it was at that place of its log.
+            return UserError(
+                "the publication does not exist at the place of the source's log that comes next: it was made, or made "
+                "again, after that. Empty the tables of the targets, and start with a new --slot"
+            )
+        return Unavailable(f"the source ended the replication stream (SQLSTATE {state}); its log says why")
 
     async def _readable(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

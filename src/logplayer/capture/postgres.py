@@ -245,7 +245,8 @@ class _Capture:
             try:
                 await self._read(stream, assembler)
             except UserError:
-                await self._finish(stream)  # What came before the trouble is good.
+                with contextlib.suppress(Unavailable):  # The stream itself may be the trouble.
+                    await self._finish(stream)  # What came before it is good.
                 raise
 
     async def _read(self, stream: PgStream, assembler: Assembler) -> None:
