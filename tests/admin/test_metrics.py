@@ -137,13 +137,17 @@ def test_spark_groups_are_exposed() -> None:
     from logplayer.player.start import Waiting
 
     status = Waiting("spark", "g", "grpc://x").status()
-    status["groups"] = [{"group": 0, "worker": 'w "1"\n', "starts": 2, "seconds_since_heard": 0.5}]
+    status["groups"] = [
+        {"group": 0, "worker": 'w "1"\n', "starts": 2, "seconds_since_heard": 0.5, "state": "playing"},
+        {"group": 1, "worker": "w", "starts": 1, "seconds_since_heard": 9.0, "state": "silent"},
+    ]
     samples = Samples()
     add_player(samples, status)
     families = {family.name: family for family in text_string_to_metric_families(exposition(samples).decode())}
-    [heard] = families["logplayer_group_heard_seconds"].samples
+    [heard, _] = families["logplayer_group_heard_seconds"].samples
     assert (heard.value, heard.labels) == (0.5, {"group": "0", "worker": 'w "1"\n'})
     assert families["logplayer_group_starts"].samples[0].value == 2
+    assert [sample.value for sample in families["logplayer_group_playing"].samples] == [1, 0]
 
 
 def test_a_histogram_counts_each_delay_once() -> None:

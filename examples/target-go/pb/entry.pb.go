@@ -28,6 +28,10 @@ type Op int32
 const (
 	Op_PUT    Op = 0
 	Op_DELETE Op = 1
+	// Of a row only: these columns change, the others stay.
+	Op_PATCH Op = 2
+	// `value` is an SQL statement, `target` the one that runs it. An entry has DDL mutations only, or none.
+	Op_DDL Op = 3
 )
 
 // Enum value maps for Op.
@@ -35,10 +39,14 @@ var (
 	Op_name = map[int32]string{
 		0: "PUT",
 		1: "DELETE",
+		2: "PATCH",
+		3: "DDL",
 	}
 	Op_value = map[string]int32{
 		"PUT":    0,
 		"DELETE": 1,
+		"PATCH":  2,
+		"DDL":    3,
 	}
 )
 
@@ -75,7 +83,11 @@ type Mutation struct {
 	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	Op    Op                     `protobuf:"varint,3,opt,name=op,proto3,enum=logplayer.v1.Op" json:"op,omitempty"`
 	// Explicit destination; empty means that the shard map decides by key.
-	Target        string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	// A row in place of a value: the table that it belongs to, and its columns. PUT has all of them, DELETE those of the
+	// key. A PATCH that has a column twice, as key and not as key, changes that part of the primary key.
+	Table         string    `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
+	Columns       []*Column `protobuf:"bytes,6,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,6 +150,384 @@ func (x *Mutation) GetTarget() string {
 	return ""
 }
 
+func (x *Mutation) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *Mutation) GetColumns() []*Column {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+type Column struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value *Value                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Part of the primary key that names the row. Mutation.key is made of these.
+	Key           bool `protobuf:"varint,3,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Column) Reset() {
+	*x = Column{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Column) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Column) ProtoMessage() {}
+
+func (x *Column) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Column.ProtoReflect.Descriptor instead.
+func (*Column) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Column) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Column) GetValue() *Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Column) GetKey() bool {
+	if x != nil {
+		return x.Key
+	}
+	return false
+}
+
+// One value of a row, with its type. No kind: null.
+type Value struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Value_Boolean
+	//	*Value_Integer
+	//	*Value_Real
+	//	*Value_Decimal
+	//	*Value_Text
+	//	*Value_Binary
+	//	*Value_TimestampUs
+	//	*Value_LocalTimestampUs
+	//	*Value_DateDays
+	//	*Value_TimeUs
+	//	*Value_Uuid
+	//	*Value_Json
+	//	*Value_Array
+	Kind          isValue_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Value) Reset() {
+	*x = Value{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Value) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Value) ProtoMessage() {}
+
+func (x *Value) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Value.ProtoReflect.Descriptor instead.
+func (*Value) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Value) GetKind() isValue_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Value) GetBoolean() bool {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Boolean); ok {
+			return x.Boolean
+		}
+	}
+	return false
+}
+
+func (x *Value) GetInteger() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Integer); ok {
+			return x.Integer
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetReal() float64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Real); ok {
+			return x.Real
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetDecimal() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Decimal); ok {
+			return x.Decimal
+		}
+	}
+	return ""
+}
+
+func (x *Value) GetText() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *Value) GetBinary() []byte {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Binary); ok {
+			return x.Binary
+		}
+	}
+	return nil
+}
+
+func (x *Value) GetTimestampUs() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_TimestampUs); ok {
+			return x.TimestampUs
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetLocalTimestampUs() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_LocalTimestampUs); ok {
+			return x.LocalTimestampUs
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetDateDays() int32 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_DateDays); ok {
+			return x.DateDays
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetTimeUs() int64 {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_TimeUs); ok {
+			return x.TimeUs
+		}
+	}
+	return 0
+}
+
+func (x *Value) GetUuid() []byte {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Uuid); ok {
+			return x.Uuid
+		}
+	}
+	return nil
+}
+
+func (x *Value) GetJson() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Json); ok {
+			return x.Json
+		}
+	}
+	return ""
+}
+
+func (x *Value) GetArray() *Array {
+	if x != nil {
+		if x, ok := x.Kind.(*Value_Array); ok {
+			return x.Array
+		}
+	}
+	return nil
+}
+
+type isValue_Kind interface {
+	isValue_Kind()
+}
+
+type Value_Boolean struct {
+	Boolean bool `protobuf:"varint,1,opt,name=boolean,proto3,oneof"`
+}
+
+type Value_Integer struct {
+	Integer int64 `protobuf:"zigzag64,2,opt,name=integer,proto3,oneof"`
+}
+
+type Value_Real struct {
+	Real float64 `protobuf:"fixed64,3,opt,name=real,proto3,oneof"`
+}
+
+type Value_Decimal struct {
+	Decimal string `protobuf:"bytes,4,opt,name=decimal,proto3,oneof"`
+}
+
+type Value_Text struct {
+	Text string `protobuf:"bytes,5,opt,name=text,proto3,oneof"`
+}
+
+type Value_Binary struct {
+	Binary []byte `protobuf:"bytes,6,opt,name=binary,proto3,oneof"`
+}
+
+type Value_TimestampUs struct {
+	TimestampUs int64 `protobuf:"zigzag64,7,opt,name=timestamp_us,json=timestampUs,proto3,oneof"` // with a zone: microseconds since 1970 in UTC
+}
+
+type Value_LocalTimestampUs struct {
+	LocalTimestampUs int64 `protobuf:"zigzag64,8,opt,name=local_timestamp_us,json=localTimestampUs,proto3,oneof"` // without a zone: microseconds since 1970, wherever that is
+}
+
+type Value_DateDays struct {
+	DateDays int32 `protobuf:"zigzag32,9,opt,name=date_days,json=dateDays,proto3,oneof"` // days since 1970-01-01
+}
+
+type Value_TimeUs struct {
+	TimeUs int64 `protobuf:"zigzag64,10,opt,name=time_us,json=timeUs,proto3,oneof"` // microseconds since midnight
+}
+
+type Value_Uuid struct {
+	Uuid []byte `protobuf:"bytes,11,opt,name=uuid,proto3,oneof"` // 16 bytes
+}
+
+type Value_Json struct {
+	Json string `protobuf:"bytes,12,opt,name=json,proto3,oneof"`
+}
+
+type Value_Array struct {
+	Array *Array `protobuf:"bytes,13,opt,name=array,proto3,oneof"`
+}
+
+func (*Value_Boolean) isValue_Kind() {}
+
+func (*Value_Integer) isValue_Kind() {}
+
+func (*Value_Real) isValue_Kind() {}
+
+func (*Value_Decimal) isValue_Kind() {}
+
+func (*Value_Text) isValue_Kind() {}
+
+func (*Value_Binary) isValue_Kind() {}
+
+func (*Value_TimestampUs) isValue_Kind() {}
+
+func (*Value_LocalTimestampUs) isValue_Kind() {}
+
+func (*Value_DateDays) isValue_Kind() {}
+
+func (*Value_TimeUs) isValue_Kind() {}
+
+func (*Value_Uuid) isValue_Kind() {}
+
+func (*Value_Json) isValue_Kind() {}
+
+func (*Value_Array) isValue_Kind() {}
+
+type Array struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Value               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Array) Reset() {
+	*x = Array{}
+	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Array) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Array) ProtoMessage() {}
+
+func (x *Array) ProtoReflect() protoreflect.Message {
+	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Array.ProtoReflect.Descriptor instead.
+func (*Array) Descriptor() ([]byte, []int) {
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Array) GetItems() []*Value {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
 // The payload of a DATA entry. What one target gets of it (Delivery.payload) is again an encoded Transaction
 // with only that target's mutations: the same bytes, cut at field boundaries and joined, never encoded again.
 type Transaction struct {
@@ -151,7 +541,7 @@ type Transaction struct {
 
 func (x *Transaction) Reset() {
 	*x = Transaction{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[1]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +553,7 @@ func (x *Transaction) String() string {
 func (*Transaction) ProtoMessage() {}
 
 func (x *Transaction) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[1]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,7 +566,7 @@ func (x *Transaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transaction.ProtoReflect.Descriptor instead.
 func (*Transaction) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{1}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Transaction) GetMutations() []*Mutation {
@@ -204,7 +594,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +606,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[2]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +619,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{2}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Header) GetName() string {
@@ -270,7 +660,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +672,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[3]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +685,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{3}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Control) GetRecord() isControl_Record {
@@ -452,7 +842,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +854,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[4]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +867,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{4}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{7}
 }
 
 // The operator's decision that `Control.state` of this entry replaces all decisions before, which cannot be read any more.
@@ -490,7 +880,7 @@ type Repaired struct {
 
 func (x *Repaired) Reset() {
 	*x = Repaired{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +892,7 @@ func (x *Repaired) String() string {
 func (*Repaired) ProtoMessage() {}
 
 func (x *Repaired) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[5]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +905,7 @@ func (x *Repaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Repaired.ProtoReflect.Descriptor instead.
 func (*Repaired) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{5}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Repaired) GetReason() string {
@@ -538,7 +928,7 @@ type Takeover struct {
 
 func (x *Takeover) Reset() {
 	*x = Takeover{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +940,7 @@ func (x *Takeover) String() string {
 func (*Takeover) ProtoMessage() {}
 
 func (x *Takeover) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[6]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +953,7 @@ func (x *Takeover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Takeover.ProtoReflect.Descriptor instead.
 func (*Takeover) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{6}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Takeover) GetGroup() string {
@@ -600,7 +990,7 @@ type TargetAdded struct {
 
 func (x *TargetAdded) Reset() {
 	*x = TargetAdded{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +1002,7 @@ func (x *TargetAdded) String() string {
 func (*TargetAdded) ProtoMessage() {}
 
 func (x *TargetAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[7]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +1015,7 @@ func (x *TargetAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetAdded.ProtoReflect.Descriptor instead.
 func (*TargetAdded) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{7}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TargetAdded) GetTarget() string {
@@ -658,7 +1048,7 @@ type TargetRemoved struct {
 
 func (x *TargetRemoved) Reset() {
 	*x = TargetRemoved{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1060,7 @@ func (x *TargetRemoved) String() string {
 func (*TargetRemoved) ProtoMessage() {}
 
 func (x *TargetRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[8]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1073,7 @@ func (x *TargetRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetRemoved.ProtoReflect.Descriptor instead.
 func (*TargetRemoved) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{8}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TargetRemoved) GetTarget() string {
@@ -703,7 +1093,7 @@ type MapChanged struct {
 
 func (x *MapChanged) Reset() {
 	*x = MapChanged{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +1105,7 @@ func (x *MapChanged) String() string {
 func (*MapChanged) ProtoMessage() {}
 
 func (x *MapChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[9]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +1118,7 @@ func (x *MapChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChanged.ProtoReflect.Descriptor instead.
 func (*MapChanged) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{9}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MapChanged) GetMap() *ShardMap {
@@ -753,7 +1143,7 @@ type ShardMap struct {
 
 func (x *ShardMap) Reset() {
 	*x = ShardMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +1155,7 @@ func (x *ShardMap) String() string {
 func (*ShardMap) ProtoMessage() {}
 
 func (x *ShardMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[10]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +1168,7 @@ func (x *ShardMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardMap.ProtoReflect.Descriptor instead.
 func (*ShardMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{10}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ShardMap) GetKind() isShardMap_Kind {
@@ -861,7 +1251,7 @@ type ExplicitMap struct {
 
 func (x *ExplicitMap) Reset() {
 	*x = ExplicitMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1263,7 @@ func (x *ExplicitMap) String() string {
 func (*ExplicitMap) ProtoMessage() {}
 
 func (x *ExplicitMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[11]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1276,7 @@ func (x *ExplicitMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplicitMap.ProtoReflect.Descriptor instead.
 func (*ExplicitMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{11}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{14}
 }
 
 // target = targets[crc32(key) mod len(targets)]
@@ -899,7 +1289,7 @@ type HashMap struct {
 
 func (x *HashMap) Reset() {
 	*x = HashMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1301,7 @@ func (x *HashMap) String() string {
 func (*HashMap) ProtoMessage() {}
 
 func (x *HashMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[12]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1314,7 @@ func (x *HashMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashMap.ProtoReflect.Descriptor instead.
 func (*HashMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{12}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HashMap) GetTargets() []string {
@@ -946,7 +1336,7 @@ type PartHashMap struct {
 
 func (x *PartHashMap) Reset() {
 	*x = PartHashMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1348,7 @@ func (x *PartHashMap) String() string {
 func (*PartHashMap) ProtoMessage() {}
 
 func (x *PartHashMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[13]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1361,7 @@ func (x *PartHashMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartHashMap.ProtoReflect.Descriptor instead.
 func (*PartHashMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{13}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartHashMap) GetTargets() []string {
@@ -999,7 +1389,7 @@ type RangeMap struct {
 
 func (x *RangeMap) Reset() {
 	*x = RangeMap{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1401,7 @@ func (x *RangeMap) String() string {
 func (*RangeMap) ProtoMessage() {}
 
 func (x *RangeMap) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[14]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1414,7 @@ func (x *RangeMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeMap.ProtoReflect.Descriptor instead.
 func (*RangeMap) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{14}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RangeMap) GetBounds() [][]byte {
@@ -1053,7 +1443,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1455,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[15]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1468,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{15}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Quarantined) GetTarget() string {
@@ -1114,7 +1504,7 @@ type QuarantineRevoked struct {
 
 func (x *QuarantineRevoked) Reset() {
 	*x = QuarantineRevoked{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1516,7 @@ func (x *QuarantineRevoked) String() string {
 func (*QuarantineRevoked) ProtoMessage() {}
 
 func (x *QuarantineRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[16]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1529,7 @@ func (x *QuarantineRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRevoked.ProtoReflect.Descriptor instead.
 func (*QuarantineRevoked) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{16}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QuarantineRevoked) GetTarget() string {
@@ -1175,7 +1565,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1577,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[17]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1590,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Snapshot) GetMembers() []*Snapshot_Member {
@@ -1235,7 +1625,7 @@ type Snapshot_Member struct {
 
 func (x *Snapshot_Member) Reset() {
 	*x = Snapshot_Member{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1637,7 @@ func (x *Snapshot_Member) String() string {
 func (*Snapshot_Member) ProtoMessage() {}
 
 func (x *Snapshot_Member) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[18]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1650,7 @@ func (x *Snapshot_Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot_Member.ProtoReflect.Descriptor instead.
 func (*Snapshot_Member) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17, 0}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *Snapshot_Member) GetTarget() string {
@@ -1294,7 +1684,7 @@ type Snapshot_MapVersion struct {
 
 func (x *Snapshot_MapVersion) Reset() {
 	*x = Snapshot_MapVersion{}
-	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1696,7 @@ func (x *Snapshot_MapVersion) String() string {
 func (*Snapshot_MapVersion) ProtoMessage() {}
 
 func (x *Snapshot_MapVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_logplayer_v1_entry_proto_msgTypes[19]
+	mi := &file_logplayer_v1_entry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1709,7 @@ func (x *Snapshot_MapVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot_MapVersion.ProtoReflect.Descriptor instead.
 func (*Snapshot_MapVersion) Descriptor() ([]byte, []int) {
-	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{17, 1}
+	return file_logplayer_v1_entry_proto_rawDescGZIP(), []int{20, 1}
 }
 
 func (x *Snapshot_MapVersion) GetAfter() uint64 {
@@ -1340,12 +1730,36 @@ var File_logplayer_v1_entry_proto protoreflect.FileDescriptor
 
 const file_logplayer_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x18logplayer/v1/entry.proto\x12\flogplayer.v1\"l\n" +
+	"\x18logplayer/v1/entry.proto\x12\flogplayer.v1\"\xb2\x01\n" +
 	"\bMutation\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12 \n" +
 	"\x02op\x18\x03 \x01(\x0e2\x10.logplayer.v1.OpR\x02op\x12\x16\n" +
-	"\x06target\x18\x04 \x01(\tR\x06target\"s\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\x12\x14\n" +
+	"\x05table\x18\x05 \x01(\tR\x05table\x12.\n" +
+	"\acolumns\x18\x06 \x03(\v2\x14.logplayer.v1.ColumnR\acolumns\"Y\n" +
+	"\x06Column\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x05value\x18\x02 \x01(\v2\x13.logplayer.v1.ValueR\x05value\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\bR\x03key\"\x91\x03\n" +
+	"\x05Value\x12\x1a\n" +
+	"\aboolean\x18\x01 \x01(\bH\x00R\aboolean\x12\x1a\n" +
+	"\ainteger\x18\x02 \x01(\x12H\x00R\ainteger\x12\x14\n" +
+	"\x04real\x18\x03 \x01(\x01H\x00R\x04real\x12\x1a\n" +
+	"\adecimal\x18\x04 \x01(\tH\x00R\adecimal\x12\x14\n" +
+	"\x04text\x18\x05 \x01(\tH\x00R\x04text\x12\x18\n" +
+	"\x06binary\x18\x06 \x01(\fH\x00R\x06binary\x12#\n" +
+	"\ftimestamp_us\x18\a \x01(\x12H\x00R\vtimestampUs\x12.\n" +
+	"\x12local_timestamp_us\x18\b \x01(\x12H\x00R\x10localTimestampUs\x12\x1d\n" +
+	"\tdate_days\x18\t \x01(\x11H\x00R\bdateDays\x12\x19\n" +
+	"\atime_us\x18\n" +
+	" \x01(\x12H\x00R\x06timeUs\x12\x14\n" +
+	"\x04uuid\x18\v \x01(\fH\x00R\x04uuid\x12\x14\n" +
+	"\x04json\x18\f \x01(\tH\x00R\x04json\x12+\n" +
+	"\x05array\x18\r \x01(\v2\x13.logplayer.v1.ArrayH\x00R\x05arrayB\x06\n" +
+	"\x04kind\"2\n" +
+	"\x05Array\x12)\n" +
+	"\x05items\x18\x01 \x03(\v2\x13.logplayer.v1.ValueR\x05items\"s\n" +
 	"\vTransaction\x124\n" +
 	"\tmutations\x18\x01 \x03(\v2\x16.logplayer.v1.MutationR\tmutations\x12.\n" +
 	"\aheaders\x18\x02 \x03(\v2\x14.logplayer.v1.HeaderR\aheaders\"2\n" +
@@ -1421,11 +1835,13 @@ const file_logplayer_v1_entry_proto_rawDesc = "" +
 	"MapVersion\x12\x19\n" +
 	"\x05after\x18\x01 \x01(\x04H\x00R\x05after\x88\x01\x01\x12(\n" +
 	"\x03map\x18\x02 \x01(\v2\x16.logplayer.v1.ShardMapR\x03mapB\b\n" +
-	"\x06_after*\x19\n" +
+	"\x06_after*-\n" +
 	"\x02Op\x12\a\n" +
 	"\x03PUT\x10\x00\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x01b\x06proto3"
+	"\x06DELETE\x10\x01\x12\t\n" +
+	"\x05PATCH\x10\x02\x12\a\n" +
+	"\x03DDL\x10\x03b\x06proto3"
 
 var (
 	file_logplayer_v1_entry_proto_rawDescOnce sync.Once
@@ -1440,57 +1856,64 @@ func file_logplayer_v1_entry_proto_rawDescGZIP() []byte {
 }
 
 var file_logplayer_v1_entry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_logplayer_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_logplayer_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_logplayer_v1_entry_proto_goTypes = []any{
 	(Op)(0),                     // 0: logplayer.v1.Op
 	(*Mutation)(nil),            // 1: logplayer.v1.Mutation
-	(*Transaction)(nil),         // 2: logplayer.v1.Transaction
-	(*Header)(nil),              // 3: logplayer.v1.Header
-	(*Control)(nil),             // 4: logplayer.v1.Control
-	(*Checkpoint)(nil),          // 5: logplayer.v1.Checkpoint
-	(*Repaired)(nil),            // 6: logplayer.v1.Repaired
-	(*Takeover)(nil),            // 7: logplayer.v1.Takeover
-	(*TargetAdded)(nil),         // 8: logplayer.v1.TargetAdded
-	(*TargetRemoved)(nil),       // 9: logplayer.v1.TargetRemoved
-	(*MapChanged)(nil),          // 10: logplayer.v1.MapChanged
-	(*ShardMap)(nil),            // 11: logplayer.v1.ShardMap
-	(*ExplicitMap)(nil),         // 12: logplayer.v1.ExplicitMap
-	(*HashMap)(nil),             // 13: logplayer.v1.HashMap
-	(*PartHashMap)(nil),         // 14: logplayer.v1.PartHashMap
-	(*RangeMap)(nil),            // 15: logplayer.v1.RangeMap
-	(*Quarantined)(nil),         // 16: logplayer.v1.Quarantined
-	(*QuarantineRevoked)(nil),   // 17: logplayer.v1.QuarantineRevoked
-	(*Snapshot)(nil),            // 18: logplayer.v1.Snapshot
-	(*Snapshot_Member)(nil),     // 19: logplayer.v1.Snapshot.Member
-	(*Snapshot_MapVersion)(nil), // 20: logplayer.v1.Snapshot.MapVersion
+	(*Column)(nil),              // 2: logplayer.v1.Column
+	(*Value)(nil),               // 3: logplayer.v1.Value
+	(*Array)(nil),               // 4: logplayer.v1.Array
+	(*Transaction)(nil),         // 5: logplayer.v1.Transaction
+	(*Header)(nil),              // 6: logplayer.v1.Header
+	(*Control)(nil),             // 7: logplayer.v1.Control
+	(*Checkpoint)(nil),          // 8: logplayer.v1.Checkpoint
+	(*Repaired)(nil),            // 9: logplayer.v1.Repaired
+	(*Takeover)(nil),            // 10: logplayer.v1.Takeover
+	(*TargetAdded)(nil),         // 11: logplayer.v1.TargetAdded
+	(*TargetRemoved)(nil),       // 12: logplayer.v1.TargetRemoved
+	(*MapChanged)(nil),          // 13: logplayer.v1.MapChanged
+	(*ShardMap)(nil),            // 14: logplayer.v1.ShardMap
+	(*ExplicitMap)(nil),         // 15: logplayer.v1.ExplicitMap
+	(*HashMap)(nil),             // 16: logplayer.v1.HashMap
+	(*PartHashMap)(nil),         // 17: logplayer.v1.PartHashMap
+	(*RangeMap)(nil),            // 18: logplayer.v1.RangeMap
+	(*Quarantined)(nil),         // 19: logplayer.v1.Quarantined
+	(*QuarantineRevoked)(nil),   // 20: logplayer.v1.QuarantineRevoked
+	(*Snapshot)(nil),            // 21: logplayer.v1.Snapshot
+	(*Snapshot_Member)(nil),     // 22: logplayer.v1.Snapshot.Member
+	(*Snapshot_MapVersion)(nil), // 23: logplayer.v1.Snapshot.MapVersion
 }
 var file_logplayer_v1_entry_proto_depIdxs = []int32{
 	0,  // 0: logplayer.v1.Mutation.op:type_name -> logplayer.v1.Op
-	1,  // 1: logplayer.v1.Transaction.mutations:type_name -> logplayer.v1.Mutation
-	3,  // 2: logplayer.v1.Transaction.headers:type_name -> logplayer.v1.Header
-	7,  // 3: logplayer.v1.Control.takeover:type_name -> logplayer.v1.Takeover
-	8,  // 4: logplayer.v1.Control.target_added:type_name -> logplayer.v1.TargetAdded
-	9,  // 5: logplayer.v1.Control.target_removed:type_name -> logplayer.v1.TargetRemoved
-	10, // 6: logplayer.v1.Control.map_changed:type_name -> logplayer.v1.MapChanged
-	16, // 7: logplayer.v1.Control.quarantined:type_name -> logplayer.v1.Quarantined
-	5,  // 8: logplayer.v1.Control.checkpoint:type_name -> logplayer.v1.Checkpoint
-	17, // 9: logplayer.v1.Control.quarantine_revoked:type_name -> logplayer.v1.QuarantineRevoked
-	6,  // 10: logplayer.v1.Control.repaired:type_name -> logplayer.v1.Repaired
-	18, // 11: logplayer.v1.Control.state:type_name -> logplayer.v1.Snapshot
-	11, // 12: logplayer.v1.MapChanged.map:type_name -> logplayer.v1.ShardMap
-	13, // 13: logplayer.v1.ShardMap.hash:type_name -> logplayer.v1.HashMap
-	15, // 14: logplayer.v1.ShardMap.range:type_name -> logplayer.v1.RangeMap
-	12, // 15: logplayer.v1.ShardMap.explicit:type_name -> logplayer.v1.ExplicitMap
-	14, // 16: logplayer.v1.ShardMap.part_hash:type_name -> logplayer.v1.PartHashMap
-	19, // 17: logplayer.v1.Snapshot.members:type_name -> logplayer.v1.Snapshot.Member
-	20, // 18: logplayer.v1.Snapshot.maps:type_name -> logplayer.v1.Snapshot.MapVersion
-	16, // 19: logplayer.v1.Snapshot.quarantined:type_name -> logplayer.v1.Quarantined
-	11, // 20: logplayer.v1.Snapshot.MapVersion.map:type_name -> logplayer.v1.ShardMap
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	2,  // 1: logplayer.v1.Mutation.columns:type_name -> logplayer.v1.Column
+	3,  // 2: logplayer.v1.Column.value:type_name -> logplayer.v1.Value
+	4,  // 3: logplayer.v1.Value.array:type_name -> logplayer.v1.Array
+	3,  // 4: logplayer.v1.Array.items:type_name -> logplayer.v1.Value
+	1,  // 5: logplayer.v1.Transaction.mutations:type_name -> logplayer.v1.Mutation
+	6,  // 6: logplayer.v1.Transaction.headers:type_name -> logplayer.v1.Header
+	10, // 7: logplayer.v1.Control.takeover:type_name -> logplayer.v1.Takeover
+	11, // 8: logplayer.v1.Control.target_added:type_name -> logplayer.v1.TargetAdded
+	12, // 9: logplayer.v1.Control.target_removed:type_name -> logplayer.v1.TargetRemoved
+	13, // 10: logplayer.v1.Control.map_changed:type_name -> logplayer.v1.MapChanged
+	19, // 11: logplayer.v1.Control.quarantined:type_name -> logplayer.v1.Quarantined
+	8,  // 12: logplayer.v1.Control.checkpoint:type_name -> logplayer.v1.Checkpoint
+	20, // 13: logplayer.v1.Control.quarantine_revoked:type_name -> logplayer.v1.QuarantineRevoked
+	9,  // 14: logplayer.v1.Control.repaired:type_name -> logplayer.v1.Repaired
+	21, // 15: logplayer.v1.Control.state:type_name -> logplayer.v1.Snapshot
+	14, // 16: logplayer.v1.MapChanged.map:type_name -> logplayer.v1.ShardMap
+	16, // 17: logplayer.v1.ShardMap.hash:type_name -> logplayer.v1.HashMap
+	18, // 18: logplayer.v1.ShardMap.range:type_name -> logplayer.v1.RangeMap
+	15, // 19: logplayer.v1.ShardMap.explicit:type_name -> logplayer.v1.ExplicitMap
+	17, // 20: logplayer.v1.ShardMap.part_hash:type_name -> logplayer.v1.PartHashMap
+	22, // 21: logplayer.v1.Snapshot.members:type_name -> logplayer.v1.Snapshot.Member
+	23, // 22: logplayer.v1.Snapshot.maps:type_name -> logplayer.v1.Snapshot.MapVersion
+	19, // 23: logplayer.v1.Snapshot.quarantined:type_name -> logplayer.v1.Quarantined
+	14, // 24: logplayer.v1.Snapshot.MapVersion.map:type_name -> logplayer.v1.ShardMap
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_logplayer_v1_entry_proto_init() }
@@ -1498,7 +1921,22 @@ func file_logplayer_v1_entry_proto_init() {
 	if File_logplayer_v1_entry_proto != nil {
 		return
 	}
-	file_logplayer_v1_entry_proto_msgTypes[3].OneofWrappers = []any{
+	file_logplayer_v1_entry_proto_msgTypes[2].OneofWrappers = []any{
+		(*Value_Boolean)(nil),
+		(*Value_Integer)(nil),
+		(*Value_Real)(nil),
+		(*Value_Decimal)(nil),
+		(*Value_Text)(nil),
+		(*Value_Binary)(nil),
+		(*Value_TimestampUs)(nil),
+		(*Value_LocalTimestampUs)(nil),
+		(*Value_DateDays)(nil),
+		(*Value_TimeUs)(nil),
+		(*Value_Uuid)(nil),
+		(*Value_Json)(nil),
+		(*Value_Array)(nil),
+	}
+	file_logplayer_v1_entry_proto_msgTypes[6].OneofWrappers = []any{
 		(*Control_Takeover)(nil),
 		(*Control_TargetAdded)(nil),
 		(*Control_TargetRemoved)(nil),
@@ -1508,22 +1946,22 @@ func file_logplayer_v1_entry_proto_init() {
 		(*Control_QuarantineRevoked)(nil),
 		(*Control_Repaired)(nil),
 	}
-	file_logplayer_v1_entry_proto_msgTypes[7].OneofWrappers = []any{}
-	file_logplayer_v1_entry_proto_msgTypes[10].OneofWrappers = []any{
+	file_logplayer_v1_entry_proto_msgTypes[10].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[13].OneofWrappers = []any{
 		(*ShardMap_Hash)(nil),
 		(*ShardMap_Range)(nil),
 		(*ShardMap_Explicit)(nil),
 		(*ShardMap_PartHash)(nil),
 	}
-	file_logplayer_v1_entry_proto_msgTypes[18].OneofWrappers = []any{}
-	file_logplayer_v1_entry_proto_msgTypes[19].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[21].OneofWrappers = []any{}
+	file_logplayer_v1_entry_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logplayer_v1_entry_proto_rawDesc), len(file_logplayer_v1_entry_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1102,8 +1102,11 @@ type PositionReply struct {
 	Epoch  uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Term   uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	// The stream of this session is open now: a player feeds the target. A target that cannot tell leaves it out.
-	Connected     bool   `protobuf:"varint,7,opt,name=connected,proto3" json:"connected,omitempty"`
-	Chain         []byte `protobuf:"bytes,8,opt,name=chain,proto3" json:"chain,omitempty"`       // the chain value that is stored with the index
+	Connected bool   `protobuf:"varint,7,opt,name=connected,proto3" json:"connected,omitempty"`
+	Chain     []byte `protobuf:"bytes,8,opt,name=chain,proto3" json:"chain,omitempty"` // the chain value that is stored with the index
+	// With connected: how long the target has waited for a word on that stream. A player that lives sends a batch or a
+	// probe about once a second; one that hangs does not. A target that cannot tell leaves it out.
+	QuietMs       uint64 `protobuf:"varint,9,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
 	Version       uint32 `protobuf:"varint,15,opt,name=version,proto3" json:"version,omitempty"` // the one that this answer speaks; stores that keep this message leave it out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1193,6 +1196,13 @@ func (x *PositionReply) GetChain() []byte {
 		return x.Chain
 	}
 	return nil
+}
+
+func (x *PositionReply) GetQuietMs() uint64 {
+	if x != nil {
+		return x.QuietMs
+	}
+	return 0
 }
 
 func (x *PositionReply) GetVersion() uint32 {
@@ -1336,7 +1346,7 @@ const file_logplayer_v1_target_proto_rawDesc = "" +
 	"\x05chain\x18\x05 \x01(\fR\x05chain\"]\n" +
 	"\x0fPositionRequest\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x122\n" +
-	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions\"\xe4\x01\n" +
+	"\bversions\x18\x0f \x01(\v2\x16.logplayer.v1.VersionsR\bversions\"\xff\x01\n" +
 	"\rPositionReply\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x15\n" +
 	"\x06log_id\x18\x02 \x01(\tR\x05logId\x12\x14\n" +
@@ -1345,7 +1355,8 @@ const file_logplayer_v1_target_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x1c\n" +
 	"\tconnected\x18\a \x01(\bR\tconnected\x12\x14\n" +
-	"\x05chain\x18\b \x01(\fR\x05chain\x12\x18\n" +
+	"\x05chain\x18\b \x01(\fR\x05chain\x12\x19\n" +
+	"\bquiet_ms\x18\t \x01(\x04R\aquietMs\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\rR\aversion\"r\n" +
 	"\x0eWaitForRequest\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x14\n" +

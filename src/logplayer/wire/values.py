@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -107,6 +108,11 @@ def _encode_time(into: pb.Value, value: time) -> None:
     into.time_us = seconds * 1_000_000 + value.microsecond
 
 
+def _one_nan(value: float) -> float:
+    """What is not a number has one form, whatever the bits of it: text, JSON and databases know only one."""
+    return float(value) if value == value else math.nan
+
+
 def _encode_array(into: pb.Value, value: Sequence[Any]) -> None:
     into.array.SetInParent()
     for item in value:
@@ -121,7 +127,7 @@ def _setter(field: str, convert: Callable[[Any], Any]) -> Callable[[pb.Value, An
 _ENCODERS: dict[type, Callable[[pb.Value, Any], None]] = {
     bool: _setter("boolean", bool),
     int: _encode_integer,
-    float: _setter("real", float),
+    float: _setter("real", _one_nan),
     str: _setter("text", str),
     Decimal: _encode_decimal,
     bytes: _setter("binary", bytes),
