@@ -160,6 +160,9 @@ func write(tx *bolt.Tx, delivery *pb.Delivery) error {
 	for _, mutation := range transaction.Mutations {
 		key := append([]byte{'='}, mutation.Key...) // bbolt refuses an empty key, LogPlayer does not.
 		var err error
+		if mutation.Table != "" { // A row of a table: this store has keys and values only.
+			return Poison{delivery.Index, fmt.Errorf("a row of table %q, which this store cannot hold", mutation.Table)}
+		}
 		switch mutation.Op {
 		case pb.Op_PUT:
 			err = tx.Bucket(data).Put(key, mutation.Value)
