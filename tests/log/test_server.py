@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 import logplayer.log.server as server_module
@@ -19,6 +20,7 @@ from logplayer.log.server import LogServer
 from logplayer.testing.conformance.log_check import LogChecker, entry
 from logplayer.testing.conformance.log_harness import ServerProcess
 from logplayer.testing.conformance.logs import fill, in_time
+from logplayer.wire.logplayer.v1 import log_pb2 as pb
 
 
 class Fountain(FileLog):
@@ -135,4 +137,26 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=f"cannot listen at 127.0.0.1:{port}: the port is in use"):
         await second.start(port=port)
     await first.stop(0)
+    await log.close()
+
+
+class GoneReader:
+    """A call whose client was killed: gRPC says so only when something is written."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def read(self) -> bytes:
+        return pb.ReadRequest(first=1).SerializeToString()
+
+    async def write(self, data: bytes) -> None:
+        self.writes += 1
+        raise grpc.aio.InternalError
+
+
+async def test_a_reader_that_was_killed_ends_its_call_without_an_error(tmp_path: Path) -> None:
+    log = await Fountain.open(tmp_path / "log")
+    gone = GoneReader()
+    await in_time(LogServer(log)._read(gone))
+    assert gone.writes == 1
     await log.close()

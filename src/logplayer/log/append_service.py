@@ -181,6 +181,8 @@ class _Stream:
                     await self._news.wait()
             if not (self._ended and self._reader.cancelled()):
                 self._reader.result()
+        except grpc.aio.InternalError:
+            pass  # The client is gone, which gRPC found out in the middle of a read or a write.
         finally:
             self._reader.cancel()
 

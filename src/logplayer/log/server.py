@@ -168,7 +168,10 @@ class LogServer:
         request = await _receive(context, pb.ReadRequest)
         async with contextlib.aclosing(frames_of(self._log, request.first, request.last or None)) as frames:
             async for data in frames:
-                await context.write(data)
+                try:
+                    await context.write(data)
+                except grpc.aio.InternalError:
+                    return  # The reader is gone, which gRPC found out in the middle of the write.
 
     async def _info(self, context: Any) -> pb.InfoReply:
         await _receive(context, pb.InfoRequest)

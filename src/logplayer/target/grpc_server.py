@@ -172,7 +172,11 @@ class _GrpcPeer:
         while True:
             data = self.stream.take()
             if data is not None:
-                await self._context.write(data)
+                try:
+                    await self._context.write(data)
+                except grpc.aio.InternalError:
+                    self.hung_up = True  # The player is gone, which gRPC found out in the middle of the write.
+                    return
             elif self.stream.ended:
                 return
             else:
