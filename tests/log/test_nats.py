@@ -148,14 +148,14 @@ async def test_cluster_up_refuses_a_lazy_configuration(tmp_path: Path) -> None:
 
 
 def test_a_server_that_has_not_said_whether_it_syncs_is_not_ready(nats_cluster: Cluster, monkeypatch: Any) -> None:
-    """Right after its start a server has a leader and is healthy, but its JetStream has not told its settings yet."""
-    asked = local_cluster.monitor
+    """And it is asked for nothing else: one that is asked for varz too early never says there whether it syncs."""
+    real, asked = local_cluster.monitor, []
 
     def still_starting(host: str, port: int, path: str) -> dict[str, Any] | None:
-        facts = asked(host, port, path)
-        if facts and port == nats_cluster.port and path == "varz":
-            facts["jetstream"].pop("config")
-        return facts
+        if port != nats_cluster.port:
+            return real(host, port, path)
+        asked.append(path)
+        return {"disabled": True, "config": {"max_memory": 0}}
 
     def becomes(wanted: list[bool]) -> bool:
         """On a busy machine a server may be without a leader for a moment."""
@@ -168,6 +168,7 @@ def test_a_server_that_has_not_said_whether_it_syncs_is_not_ready(nats_cluster: 
     assert becomes([True] * NODES)
     monkeypatch.setattr(local_cluster, "monitor", still_starting)
     assert becomes([False, True, True])
+    assert set(asked) == {local_cluster.JETSTREAM}
 
 
 async def test_no_cluster() -> None:

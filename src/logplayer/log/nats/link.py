@@ -22,7 +22,7 @@ from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfi
 
 from logplayer.errors import LogError, LogFormatError, LogFull, LogUnavailable
 from logplayer.log.nats.admission import connect_options, not_admitted, require_secret_kept
-from logplayer.log.nats.local_cluster import lazy_message, monitor, syncs_always
+from logplayer.log.nats.local_cluster import JETSTREAM, lazy_message, monitor, syncs_always
 from logplayer.wire.security import NONE, Security
 
 FORMAT_VERSION = 3  # Since 2 the map has the entries' marks, since 3 entries have chain values.
@@ -143,7 +143,7 @@ class NatsLink:
         """Ask every server's monitor. A monitor that cannot be reached leaves it unknown, and that is said."""
         for host in self.hosts:
             name, _, port = host.rpartition(":")
-            facts = await asyncio.to_thread(monitor, name, int(port), "varz")
+            facts = await asyncio.to_thread(monitor, name, int(port), JETSTREAM)
             syncs = syncs_always(facts) if facts else None
             if syncs is False:
                 raise Unsynced(lazy_message(f"the NATS server {host}", "its configuration"))

@@ -21,6 +21,8 @@ from logplayer.log.local_cluster import NODES, LocalCluster, NodeStatus, free_po
 
 DEFAULT_PORT = 4222
 PEER_OFFSET, MONITOR_OFFSET = 2000, 4000
+JETSTREAM = "jsz?config=true"
+"""What to ask a monitor for about JetStream."""
 VERSION_MIN = (2, 15, 1)  # Older servers do not commit in groups.
 
 _CONFIG = """\
@@ -82,15 +84,15 @@ class Cluster(LocalCluster):
 
     def status_of(self, node: int) -> NodeStatus:
         port, pid = self.port + node, self.pid(node)
-        facts = monitor("127.0.0.1", port, "varz") if pid else None
-        if facts is None:
+        facts = monitor("127.0.0.1", port, JETSTREAM) if pid else None
+        syncs = syncs_always(facts) if facts else None
+        if facts is None or syncs is None:  # It starts: until it has said that it syncs, it is not ready.
             return NodeStatus(f"n{node + 1}", port, pid, None, "", False)
-        jetstream = facts.get("jetstream", {})
-        leader = jetstream.get("meta", {}).get("leader")
+        # Not before: a server that is asked for varz while JetStream starts leaves its settings out of it for ever.
+        version = (monitor("127.0.0.1", port, "varz") or {}).get("version", "")
         healthy = monitor("127.0.0.1", port, "healthz") or {}
-        syncs = syncs_always(facts)  # None while JetStream starts: until it has said that it syncs, it is not ready.
-        ready = bool(leader) and healthy.get("status") == "ok" and syncs is not None
-        return NodeStatus(f"n{node + 1}", port, pid, syncs, str(facts.get("version", "")), ready)
+        ready = bool(facts.get("meta_cluster", {}).get("leader")) and healthy.get("status") == "ok"
+        return NodeStatus(f"n{node + 1}", port, pid, syncs, str(version), ready)
 
     def refuse(self, found: list[NodeStatus]) -> None:
         for status in found:
@@ -117,10 +119,12 @@ def monitor(host: str, client_port: int, path: str, timeout_seconds: float = 2.0
     return None
 
 
-def syncs_always(varz: dict[str, Any]) -> bool | None:
-    """Whether a server syncs before it answers; None when it has no JetStream and so says nothing."""
-    config = varz.get("jetstream", {}).get("config")
-    return bool(config.get("sync_always", False)) if config else None
+def syncs_always(jetstream: dict[str, Any]) -> bool | None:
+    """Whether a server syncs before it answers, by what JETSTREAM says; None while it has no JetStream."""
+    config = jetstream.get("config")
+    if jetstream.get("disabled") or not config:
+        return None
+    return bool(config.get("sync_always", False))
 
 
 def version_of(text: str) -> tuple[int, ...]:
