@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick wheel docs lint types sim spec mutants browser cluster bench rivals soak proto lock clean
+.PHONY: help setup demo test test-quick wheel docs lint types sim spec mutants browser cluster packaging bench rivals soak proto lock clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -55,8 +55,11 @@ soak: setup  ## Long fault campaigns on real processes.
 browser: setup  ## Drive the page in a real Chromium. SCREENSHOTS=1 writes those in docs/images.
 	tools/browser
 
-cluster: setup  ## Kill workers, executors and daemons of a standalone Spark cluster in network namespaces.
-	$(BIN)/pytest -m "cluster and not soak" -rs tests/spark/test_standalone.py
+cluster: setup  ## Spark on several addresses: every entry with TLS and a token, a standalone cluster under kills.
+	$(BIN)/pytest -m "cluster and not soak" -rs tests/spark
+
+packaging: setup  ## Build wheels and the sdist, and use them in an empty environment.
+	$(BIN)/pytest -m packaging -rs tests/packaging
 
 wheel: setup  ## Build the wheel and the sdist into dist/.
 	rm -f dist/logplayer-*

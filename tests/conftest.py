@@ -96,7 +96,8 @@ MARKS = {
         *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
     ),
     "mutants": ("tests/mutants/test_mutants.py",),
-    "cluster": ("tests/spark/test_standalone.py",),
+    "cluster": ("tests/spark/test_standalone.py", "tests/spark/test_beyond_loopback.py"),
+    "packaging": ("tests/packaging/test_wheel.py",),
     "browser": (
         "tests/admin/test_page.py",
         "tests/admin/test_page_many.py",
