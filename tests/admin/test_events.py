@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -17,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.admin.app import serve
-from logplayer.admin.feed import difference
+from logplayer.admin.feed import EventFeed, difference
 from logplayer.admin.http_client import ask, follow
 from logplayer.admin.relay import Relay, following
 from logplayer.errors import ConfigError
+from logplayer.observe.timeline import FENCE, Timeline
 from logplayer.wire.security import NONE, Security
 from tests.admin.test_http import get, send
 from tests.player.player_support import PATIENCE, House, until
@@ -120,6 +122,39 @@ async def test_a_listener_that_goes_away_is_forgotten(house: House) -> None:
     await until(lambda: not server._state.tasks and not server._state.connections, "nobody is served any more")
 
 
+async def test_why_a_process_ends_is_the_last_that_its_listeners_hear(house: House) -> None:
+    await house.targets("a")
+    player = await house.play()
+    page = Follower(await player.answering())
+    await until(lambda: bool(page.timeline), "it follows")
+    await until(lambda: player.state("a") == "LIVE", "nothing else happens")
+    player.shell.observed.timeline.say(logging.WARNING, FENCE, "stepping down")
+    await player._server.stop()
+    await until(lambda: page.timeline[-1]["text"] == "stepping down", "the last item came")
+    await page.stop()
+
+
+async def test_what_happens_while_a_listener_takes_the_last_items_comes_next() -> None:
+    timeline = Timeline()
+
+    async def status() -> dict[str, Any]:
+        return {"player": "p", "epoch": 1, "targets": []}
+
+    feed = EventFeed(status, timeline)
+    timeline.say(logging.INFO, FENCE, "the first")
+    heard: list[str] = []
+    async with contextlib.aclosing(feed.follow()) as events:  # type: ignore[type-var]
+        async with asyncio.timeout(PATIENCE):
+            async for one in events:
+                if one.startswith(b"event: timeline"):
+                    heard.append(one.decode())
+                    if len(heard) == 2:
+                        break
+                    timeline.say(logging.INFO, FENCE, "the second")  # The listener has not asked for more yet.
+    assert "the first" in heard[0] and "the second" not in heard[0]
+    assert "the second" in heard[1] and "the first" not in heard[1]
+
+
 async def test_members_are_added_and_removed_over_http(house: House) -> None:
     await house.targets("ab")
     player = await house.play()
@@ -129,6 +164,7 @@ async def test_members_are_added_and_removed_over_http(house: House) -> None:
     await until(lambda: player.state("c") == "LIVE", "c is a member")
     await ask(where, "/actions/remove", {"target": "c"})
     await until(lambda: player.state("c") == "", "c is not a member any more")
+    await until(lambda: player.target("a").index >= 1, "a has the entry that is asked about below")
     for action, body, says in (
         ("remove", {"target": "a"}, "still gives keys to a"),
         ("remove", {"target": "nobody"}, "not a member"),

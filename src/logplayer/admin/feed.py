@@ -18,7 +18,7 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from logplayer.errors import LogPlayerError
@@ -27,6 +27,7 @@ from logplayer.observe.timeline import Timeline
 EVERY_SECONDS = 0.5
 HISTORY_SECONDS = 2.0
 HISTORY_POINTS = 300
+LAST_SECONDS_MAX = 1.0  # A process that ends waits so long for listeners to take its last words.
 FRESH_SECONDS = 0.2  # One status serves all who ask within this time.
 Whole = Mapping[str, Any]
 
@@ -42,6 +43,9 @@ class EventFeed:
         self._history: deque[list[float]] = deque(maxlen=HISTORY_POINTS)
         self._points = 0
         self._task: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._listeners = 0
+        self._all_left = asyncio.Event()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._remember())
@@ -50,12 +54,29 @@ class EventFeed:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._over.set()
+        if self._listeners:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_left.wait(), LAST_SECONDS_MAX)
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """For one listener, until it goes away."""
+        """For one listener, until it goes away or the process ends; why it ends is the last that is said."""
+        self._listeners += 1
+        self._all_left.clear()
+        try:
+            async with contextlib.aclosing(self._events()) as events:
+                async for one in events:
+                    yield one
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._all_left.set()
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
         sent: Whole = {}
         items = points = 0
         while True:
+            last = self._over.is_set()
             with contextlib.suppress(LogPlayerError):  # It starts or ends: the next look may find more.
                 status = await self._fresh()
                 if not sent or (status.get("player"), status.get("epoch")) != (sent.get("player"), sent.get("epoch")):
@@ -63,13 +84,17 @@ class EventFeed:
                 else:
                     yield event("change", difference(sent, status))
                 sent = status
+            # Counted before the yield: more can come while a listener takes what was yielded.
             if self._timeline is not None and self._timeline.number != items:
-                yield event("timeline", self._timeline.since(items))
-                items = self._timeline.number
+                since, items = items, self._timeline.number
+                yield event("timeline", self._timeline.since(since))
             if self._points != points:
-                yield event("history", list(self._history)[-(self._points - points) :])
-                points = self._points
-            await asyncio.sleep(EVERY_SECONDS)
+                new, points = self._points - points, self._points
+                yield event("history", list(self._history)[-new:])
+            if last:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), EVERY_SECONDS)
 
     async def _fresh(self) -> Whole:
         now = time.monotonic()
