@@ -165,7 +165,7 @@ Dispatch(p, e, demoted) ==
 
 LeftBehind(p, to) == {t \in Targets : queue[p][t].state = "LIVE" /\ queue[p][t].covered < to}
 
-\* A main stream that finds itself behind the trim point jumps to it: what is trimmed is durable everywhere.
+\* A main stream that finds itself before the trim point jumps to it: what is trimmed is durable everywhere.
 \* A live target that stands lower has a session that is over; it may not stay live.
 Jump(p, to) ==
   /\ Playing(p) /\ player[p].current < to /\ to <= trim

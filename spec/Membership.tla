@@ -7,7 +7,7 @@ CONSTANTS
   EntryCount, RemovalsMax,
   Reserve,   \* a joining target holds the trim point at its index while its copy is made
   Refuse,    \* who was removed comes back only after it is filled anew
-  SkipGap    \* (without Refuse) a target below the trim point starts behind it instead of failing
+  SkipGap    \* (without Refuse) a target below the trim point starts after it instead of failing
 VARIABLES last, trim, member, index, applied, copy, removals, missed
 vars == <<last, trim, member, index, applied, copy, removals, missed>>
 Targets == {"a", "b"}

@@ -66,7 +66,7 @@ Applied(l) ==
        \/ toTarget[s].batches[n].to = l.index /\ Apply(s, n)
        \/ ApplyPart(s, n, l.index)
 
-\* Batches behind a rejected one may be rejected in their turn; the session is over by then.
+\* Batches after a rejected one may be rejected in their turn; the session is over by then.
 Rejected(l) ==
   \/ Reject(Of(l))
   \/ Of(l) \notin DOMAIN toTarget /\ ~MayOpen(Of(l)) /\ UNCHANGED vars
@@ -155,7 +155,7 @@ WhyOfPlayer(l) ==
                         ELSE IF HasSession(l.epoch, l.target) THEN "the session before is not over" ELSE "the term does not rise"
     [] l.ev = "dispatch" -> WhyDispatch(l)
     [] l.ev = "jump" -> IF l.current > trim THEN "nothing is trimmed up to there"
-                        ELSE IF l.demoted # LeftBehind(l.epoch, l.current) THEN "other targets are left behind" ELSE "it is no jump forward"
+                        ELSE IF l.demoted # LeftBehind(l.epoch, l.current) THEN "other targets would lag" ELSE "it is no jump forward"
     [] l.ev = "trim" -> IF ~Playing(l.epoch) THEN "the player does not play" ELSE "not every target has acked that much to this player"
     [] l.ev = "stepdown" -> "the player does not play"
     [] WhySession(l) # "ok" -> WhySession(l)
