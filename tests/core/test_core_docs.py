@@ -104,7 +104,7 @@ def commands() -> list[tuple[str, str]]:
 def test_every_command_runs(name: str, command: str, tmp_path: Path) -> None:
     words = shlex.split(command)
     if words == ["logplayer", "sim", "--mutants"]:
-        pytest.skip("tests/sim/test_sim_mutants.py hunts them all, with the code that this command calls")
+        pytest.skip("tests/sim/test_sim_hunt.py hunts them all, with the code that this command calls")
     program = {"logplayer": [sys.executable, "-m", "logplayer.cli"], "python": [sys.executable]}[words[0]]
     arguments = [
         str(ROOT / word) if "/" in word else str(tmp_path / word) if word.endswith("json") and word[0] != "-" else word

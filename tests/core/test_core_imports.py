@@ -17,7 +17,17 @@ CORE = Path(logplayer.core.__file__).parent
 MODULES = sorted(CORE.glob("*.py"))
 
 # Modules without I/O, clock, await or lock. Add to this list only what cannot wait, read or write.
-ALLOWED = {"__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "itertools", "typing"}
+ALLOWED = {
+    "__future__",
+    "bisect",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "itertools",
+    "struct",
+    "typing",
+}
 ALLOWED |= {"xxhash", "zlib"}
 FORBIDDEN_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "compile", "breakpoint"}
 

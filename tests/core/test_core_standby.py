@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logplayer.core.standby import GONE_MS, GRACE_MS, GRACE_MS_MAX, QUIET_MS, Standby, TargetSeen
+from logplayer.core.alive import QUIET_MS, TargetSeen
+from logplayer.core.standby import GONE_MS, GRACE_MS, GRACE_MS_MAX, Standby
 
 FED, GONE = TargetSeen(True, 100), TargetSeen(False)
 HUNG = TargetSeen(True, QUIET_MS + 1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from logplayer.core.effects import SendBatch
 from logplayer.core.entry import Session, Takeover
 from logplayer.core.events import Lost
@@ -13,6 +11,7 @@ from logplayer.core.player import Player
 from logplayer.core.trace import TargetTrace, config
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
+from logplayer.testing.spec.trace_module import FIELDS
 from tests.core.core_rig import acked, control, entry, fetch, limits, new_player, of, one, open_all
 
 
@@ -77,10 +76,9 @@ def test_no_sink_no_record() -> None:
 
 
 def test_every_record_has_the_fields_that_the_trace_check_knows() -> None:
-    module = pytest.importorskip("logplayer.testing.spec.trace_module")
     for seed in range(1, 40):
         simulation = Simulation(options_for(seed, plain=True), trace=True)
         simulation.run()
         for record in simulation.trace:
-            wanted = {"node", "ev", *module.FIELDS[str(record["ev"])]}
+            wanted = {"node", "ev", *FIELDS[str(record["ev"])]}
             assert set(record) == wanted, record

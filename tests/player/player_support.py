@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
@@ -49,13 +50,16 @@ PATIENCE = 120.0
 
 
 class SlowStore:
-    """A store that takes its time for every change."""
+    """A store that takes its time for every change, or waits before it until the gate is open."""
 
-    def __init__(self, store: Store, seconds: float) -> None:
+    def __init__(self, store: Store, seconds: float, gate: threading.Event | None = None) -> None:
         self._store = store
         self.seconds = seconds
+        self._gate = gate
 
     def apply(self, change: Change) -> Position:
+        if self._gate is not None:
+            self._gate.wait(120)
         time.sleep(self.seconds)
         return self._store.apply(change)
 
@@ -73,6 +77,7 @@ class Seat:
         self.security = security
         self.port = 0
         self.slow = 0.0
+        self.gate: threading.Event | None = None
         self.wrap: Callable[[Any], Any] = lambda store: store
         self.server: TargetServer | None = None
 
@@ -82,8 +87,8 @@ class Seat:
 
     async def up(self) -> Seat:
         store: Any = SqliteTarget(self.path, self.name)
-        if self.slow:
-            store = SlowStore(store, self.slow)
+        if self.slow or self.gate:
+            store = SlowStore(store, self.slow, self.gate)
         self.server = TargetServer({self.name: self.wrap(store)}, self.security)
         [address] = await self.server.start(**{self.scheme: f"127.0.0.1:{self.port}"})
         self.port = int(address.rpartition(":")[2])

@@ -14,7 +14,7 @@ from logplayer.errors import CorruptEntry, LogUnavailable
 from logplayer.log.protocol import Info, Kind, Record
 from logplayer.player.log_watch import LogWatch
 from logplayer.player.news import News
-from logplayer.player.progress import Progress, Sample, survey
+from logplayer.player.progress import PlayerProgress, Sample, survey
 from logplayer.player.status import PlayerFacts, Rates, TargetStatus, View, player_status
 from logplayer.wire.entries import route_transaction
 
@@ -51,14 +51,14 @@ def live(acked: int, current: int) -> Player:
     return player
 
 
-def status(player: Player, watch: LogWatch, progress: Progress) -> TargetStatus:
+def status(player: Player, watch: LogWatch, progress: PlayerProgress) -> TargetStatus:
     view = View(watch, News(), progress, Rates())
     [found] = player_status(player, PlayerFacts("p", "log", lambda name: ""), view).targets
     return found
 
 
 def test_a_stuck_player_counts_lags_up_to_the_end_of_the_log() -> None:
-    progress = Progress()
+    progress = PlayerProgress()
     progress.begin(Sample(0, 1, 0), Sample(299, 2, 29_900))
     player, watch = live(299, 299), LogWatch()
     watch.ends_at(299, 299)

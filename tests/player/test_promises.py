@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 
 from logplayer.admin.http_client import ask
+from logplayer.config import Config
 from logplayer.core.fence import Position
-from logplayer.core.limits import Limits
+from logplayer.player.catch_up_reader import CHUNKS_KEPT
+from logplayer.player.memory import held_bytes_max
 from logplayer.target.protocol import Change, Store
+from tests import ROOT
 from tests.player.player_support import House, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -96,6 +99,15 @@ def memory(pid: int) -> int:
     return int(kilobytes) << 10
 
 
+def test_the_page_has_the_formula_with_the_defaults() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    config = Config()
+    per_target = held_bytes_max(config, 1) - held_bytes_max(config, 0)
+    assert per_target == config.limits.queue_bytes_max + config.limits.flight_bytes_max
+    assert f"at most {per_target // MIB} MiB per target and {held_bytes_max(config, 0) // MIB} MiB" in page
+    assert f"+  {config.catch_up_readers_max + CHUNKS_KEPT} * {config.catch_up_bytes // MIB} MiB " in page
+
+
 async def test_a_frozen_target_costs_a_player_no_more_memory_than_is_said(house: House, tmp_path: Path) -> None:
     """See "Capacity" in docs/operations.md; three times as much is appended as the bound allows it to hold."""
     thawed = threading.Event()
@@ -103,8 +115,7 @@ async def test_a_frozen_target_costs_a_player_no_more_memory_than_is_said(house:
     await seat.down()
     seat.wrap = lambda store: Frozen(store, thawed)
     await seat.up()
-    limits = Limits()
-    bound = 2 * limits.queue_bytes_max + limits.flight_bytes_max + 2 * 4 * MIB
+    bound = held_bytes_max(Config(), targets=1)
     try:
         async with a_player(house, tmp_path / "player") as (pid, where):
             await until(lambda: seat.position.session.term > 0, "the target has a session")
@@ -115,5 +126,5 @@ async def test_a_frozen_target_costs_a_player_no_more_memory_than_is_said(house:
             grown = memory(pid) - base
     finally:
         thawed.set()
-    # Twice the bound: what Python's and gRPC's own buffers take is "base" as well, and shows only under load.
+    # Twice, as the page says: copies on their way are not counted.
     assert grown <= 2 * bound, f"{grown / MIB:.0f} MiB, where {bound / MIB:.0f} are said"

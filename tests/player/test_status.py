@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from logplayer.log.protocol import Kind, Record
-from logplayer.player.progress import Progress, Sample
+from logplayer.player.progress import PlayerProgress, Sample
 from logplayer.player.status_table import status_table
 from tests.player.player_support import PATIENCE, QUICK, House, load, until
 
@@ -91,7 +91,7 @@ async def test_a_catching_up_target_has_a_rate_and_a_time(house: House) -> None:
 
 
 def test_lag_between_two_samples_is_spread_evenly() -> None:
-    progress = Progress()
+    progress = PlayerProgress()
     progress.begin(Sample(100, 1_000_000, 0), Sample(200, 3_000_000, 10_000))
     assert progress.bytes_behind(100) == 10_000
     assert progress.bytes_behind(150) == 5_000
@@ -103,7 +103,7 @@ def test_lag_between_two_samples_is_spread_evenly() -> None:
 
 def test_an_entry_after_an_idle_hour_is_as_old_as_it_is() -> None:
     """A batch that was read at once was not committed evenly since the one before it."""
-    progress, hour = Progress(), 3_600_000_000
+    progress, hour = PlayerProgress(), 3_600_000_000
     progress.begin(Sample(0, 0, 0), Sample(10, 1_000_000, 100))
     progress.fetched([Record(index, Kind.DATA, "p", index, hour + index, b"1234", b"", 0) for index in range(11, 31)])
     assert progress.seconds_behind(10, hour + 1_000_000) == pytest.approx(1.0, abs=0.001)

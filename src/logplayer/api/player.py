@@ -101,6 +101,9 @@ class EmbeddedPlayer:
     async def wait(self) -> Ended:
         """Wait until it has ended by itself: superseded, or stopped from elsewhere. Inside ``async with``.
 
+        Returns:
+            How it ended, as ``run`` does.
+
         Raises:
             LogPlayerError: What ended it otherwise.
 
@@ -131,6 +134,9 @@ class EmbeddedPlayer:
 
     def retry(self, target: str) -> None:
         """Try a blocked or waiting target again at once.
+
+        Args:
+            target: The target's name.
 
         Raises:
             ConfigError: This player has no such target.

@@ -22,7 +22,12 @@ class Session(NamedTuple):
 
 
 class Mutation(NamedTuple):
-    """One change of one key. ``encoded`` is the mutation as a protobuf field, ready to be joined.
+    """One change of one key. ``lp.put``, ``lp.delete`` and ``lp.table`` make it.
+
+    Attributes:
+        key: The key that the shard map looks at.
+        encoded: The mutation as a protobuf field; a transaction is such fields joined.
+        target: The target that gets it. Empty: the shard map decides by key.
 
     Example:
         >>> import logplayer as lp
@@ -32,7 +37,7 @@ class Mutation(NamedTuple):
 
     key: bytes
     encoded: bytes
-    target: str = ""  # An explicit destination; empty: the shard map decides by key.
+    target: str = ""
 
 
 class Message(NamedTuple):
@@ -45,7 +50,12 @@ class Message(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One key to write; ``value`` None deletes it; deleting a key that does not exist is allowed.
+    """One key to write, or to delete.
+
+    Attributes:
+        entry: The index of its entry.
+        key: The key.
+        value: The value; None deletes the key, which need not exist.
 
     Example:
         >>> Row(7, b"alice", None).value is None  # Entry 7 deletes it.
@@ -168,6 +178,10 @@ class HashMap:
     of braces (``line/{7}/1``); ``prefix SEP`` for what stands before the first SEP (``prefix :`` for ``7:line:1``). A
     key that has no such part is hashed as a whole.
 
+    Attributes:
+        targets: Their names. The order matters.
+        by: What is hashed: nothing (the whole key), ``tag`` or ``prefix SEP``.
+
     Example:
         >>> HashMap(("a", "b"), by="prefix /").targets
         ('a', 'b')
@@ -180,6 +194,10 @@ class HashMap:
 @dataclass(frozen=True, slots=True)
 class RangeMap:
     """``targets[i]`` owns the keys in ``[bounds[i-1], bounds[i])``; there is one bound less than there are targets.
+
+    Attributes:
+        bounds: Keys, in rising order.
+        targets: The names of the targets, in the order of their ranges.
 
     Example:
         >>> RangeMap((b"m",), ("a", "b")).targets  # a owns the keys below m, b the others.

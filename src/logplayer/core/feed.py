@@ -117,6 +117,11 @@ class Feed:
         self._reached = -1
         self._request: Callable[[FeedEffect], None]  # Of the step that runs.
 
+    @property
+    def has(self) -> int:
+        """The largest index that the target has acked in this feed; -1 if none."""
+        return self._reached
+
     def __repr__(self) -> str:
         return f"<Feed {self.target} epoch={self.epoch} through={self.through} {self.ended or self.player}>"
 

@@ -28,17 +28,23 @@ _new_tuple = tuple.__new__  # A third of the time that the class itself takes.
 class Position(NamedTuple):
     """What a store keeps in the same transaction as its data.
 
+    Attributes:
+        index: Every entry up to here is applied, or quarantined, and durable.
+        session: The only session that may write.
+        digest: The digest of all that was applied; equal for equal deliveries.
+        log_id: The log that filled this store; empty until the first Open.
+        chain: The log's chain value at the index: which of its histories filled this store.
+
     Example:
         >>> Position(index=42)._replace(index=43).index
         43
     """
 
-    # Every entry up to here is applied (or quarantined) and durable. Hides tuple's own method.
-    index: int = 0  # type: ignore[assignment]
-    session: Session = NOBODY  # The only session that may write.
+    index: int = 0  # type: ignore[assignment]  # Hides tuple's own method.
+    session: Session = NOBODY
     digest: int = digests.EMPTY
-    log_id: str = ""  # The log that filled this store; empty until the first Open.
-    chain: bytes = GENESIS  # The log's chain value at the index: which of its histories filled this store.
+    log_id: str = ""
+    chain: bytes = GENESIS
 
 
 class Batch(NamedTuple):

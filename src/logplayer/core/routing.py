@@ -181,7 +181,7 @@ class Router:
             except Malformed as error:
                 parts, unowned, entry.malformed = {}, 1, str(error)
             if unowned:
-                parts[NO_OWNER] = b""  # Part of it is for nobody; see core.unroutable.
+                parts[NO_OWNER] = b""  # Part of it is unroutable; see core.unroutable.
             entry.parts = parts
             entry.payload = b""
         return parts

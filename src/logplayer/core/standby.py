@@ -9,15 +9,8 @@ exactly-once; it costs the pause of one needless takeover. All that is decided h
 
 What is seen, and what it means
 -------------------------------
-Each target knows whether the stream of its current session is open, and how long it has waited for a word on it. A
-player that lives sends each target that it has a session with a batch or a probe about once a second. So
-
-- a target that is connected and not quiet is *fed*: somebody plays. One is enough, since a living player may have lost
-  some of its targets, and the others would lose theirs by a takeover;
-- a target that is not connected, or quiet for more than ``QUIET_MS``, is not fed: the kernel of a killed player has
-  closed its sockets, and a player that hangs, or is cut off, says nothing;
-- a target that does not answer says nothing about the player. If none answers, nothing is known, and nothing is won by
-  a takeover either.
+Whether a target is fed, :mod:`logplayer.core.alive` says. If no target answers, nothing is known, and nothing is won by
+a takeover either.
 
 Nobody plays if some target answers and none is fed, for ``GONE_MS``: a moment without a session is not a death.
 
@@ -39,22 +32,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from logplayer.core.alive import TargetSeen
+
 GONE_MS = 500  # Too low: a player that renews its sessions is replaced. Too high: added to every failover.
-QUIET_MS = 4_000  # The player's own limit for a silent target. Too low: a pause of the player looks like its death.
 GRACE_MS = 2_000  # Too low: standbys take over from each other. Too high: a new player that dies at once is missed.
 GRACE_MS_MAX = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSeen:
-    """A target's answer: whether the stream of its session is open, and how long it has been quiet."""
-
-    connected: bool
-    quiet_ms: int = 0
-
-    @property
-    def fed(self) -> bool:
-        return self.connected and self.quiet_ms <= QUIET_MS
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from logplayer.core.events import Ticked
 from logplayer.core.feed import AskFailed, AskSession, Fed, Feed, FeedEffect, FeedEvent, Stood
 from logplayer.core.invariants import InvariantViolation
 from logplayer.errors import LogPlayerError, TargetError
+from logplayer.observe.logs import about
 from logplayer.player.session import TargetSession
 from logplayer.target.client import position
 from logplayer.wire.connections import Connections
@@ -127,7 +128,9 @@ class Feeding:
 
     def _report(self, request: effects.Report) -> None:
         if not request.blocked:  # The caller gets to know how the feed ended.
-            logger.warning("target %s: %s", request.target, request.what)
+            feed = self._feed
+            known = about(target=request.target, log_id=self._log_id, epoch=feed.epoch, index=feed.has)
+            logger.warning("target %s: %s", request.target, request.what, extra=known)
 
     def _stop(self, request: effects.Stop) -> None:
         if self._feed.ended is not None and not self._ending.done():

@@ -10,6 +10,7 @@ from logplayer.core.control_state import Control
 from logplayer.core.entry import ExplicitMap, HashMap, RangeMap, ShardMap
 from logplayer.core.routing import owner_of
 from logplayer.errors import ConfigError
+from logplayer.observe.logs import about
 
 logger = logging.getLogger("logplayer.player")
 _PART = re.compile(r"^hash\[(.+)\]:(.*)$", re.DOTALL)
@@ -89,6 +90,7 @@ def check_start(control: Control, given: ShardMap | None, targets: Collection[st
             "%s is not a target of this log, but the map %s names it: what is for it waits in the log until it is "
             "added with 'logplayer target add %s ADDRESS --at INDEX'",
             name, map_text(recorded), name,
+            extra=about(target=name),
         )  # fmt: skip
     if given is None and isinstance(recorded, ExplicitMap) and targets:
         given = HashMap(tuple(targets))  # What a player without a map means.

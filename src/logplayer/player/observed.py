@@ -15,7 +15,7 @@ from logplayer.observe.instruments import PlayerCounts
 from logplayer.observe.timeline import EPOCH, FAULT, FENCE, Timeline
 from logplayer.player.log_watch import LogWatch
 from logplayer.player.news import News
-from logplayer.player.progress import Progress
+from logplayer.player.progress import PlayerProgress
 from logplayer.player.status import PlayerFacts, PlayerStatus, Rates, View, player_status
 from logplayer.wording import plural
 
@@ -32,7 +32,7 @@ class Observed:
         self.timeline = timeline or Timeline(logger)
         self.log = LogWatch(self.timeline)
         self.news = News(self.timeline)
-        self.progress = Progress()
+        self.progress = PlayerProgress()
         self.rates = Rates()
         self.counts = PlayerCounts()
         self.core: Player  # Since the takeover.

@@ -22,7 +22,7 @@ class Sample(NamedTuple):
     bytes: int
 
 
-class Progress:
+class PlayerProgress:
     """A thinning record of the main stream. When it is full, every other sample goes: old times get coarser."""
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ from logplayer.errors import ConfigError, LogDiverged, LogError, LogPlayerError,
 from logplayer.log import control_chain as chain
 from logplayer.log.chain import chain_at, continues, require_continued
 from logplayer.log.protocol import History, Log, Record
+from logplayer.observe.logs import about
 from logplayer.observe.timeline import Timeline
 from logplayer.player.catch_up_reader import STEP_ENTRIES_MAX, CatchUp
 from logplayer.player.ended import STOPPED, Ended, EndKind
@@ -163,7 +164,8 @@ class Shell:
         self.observed.progress.begin(*await survey(self.log, info, start))
         self._seats = dict(control.members)
         for name in config.targets.keys() - control.members.keys():
-            logger.warning("%s is not a member of this log: add it with 'logplayer target add %s ADDRESS'", name, name)
+            text = "%s is not a member of this log: add it with 'logplayer target add %s ADDRESS'"
+            logger.warning(text, name, name, extra=about(target=name, log_id=self.log_id))
         self.core = Player(
             epoch,
             start,
@@ -360,6 +362,7 @@ class Shell:
                 "entry %d of the log does not continue the one before it: two writers were at work, which this log "
                 "cannot refuse; let one log server write",
                 records[0].index,
+                extra=about(index=records[0].index, log_id=self.log_id, epoch=core.epoch),
             )
 
     async def _jump(self, first: int) -> None:

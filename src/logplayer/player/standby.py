@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from logplayer.config import Config
-from logplayer.core.standby import Standby, TargetSeen
+from logplayer.core.alive import TargetSeen
+from logplayer.core.standby import Standby
 from logplayer.errors import LogError
 from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log
 from logplayer.player.maps import check_start
-from logplayer.player.start import ask_targets
+from logplayer.player.start import ask_targets, seen_of
 
 logger = logging.getLogger("logplayer.player")
 
@@ -62,7 +63,7 @@ class StandbyWatch:
             self._control = control
         wanted = self._standby.ask(self._addresses)
         answers = await ask_targets({name: self._addresses[name] for name in wanted}, self._config.security)
-        seen = {name: TargetSeen(one.connected, one.quiet_ms) for name, one in answers.items()}
+        seen = seen_of(answers)
         self._tell(seen)
         return self._standby.looked(int(time.monotonic() * 1000), control, seen)
 

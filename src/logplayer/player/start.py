@@ -1,9 +1,10 @@
 """Before a player plays: it waits for its log, looks whether another player lives, and learns where to begin.
 
-Whether another player lives is asked of the targets, each of which sees whether the stream of its stored
-session is open. The sockets of a process that was killed are closed by its kernel, so a restart is never held up by the
-player that it follows; one that is frozen or cut off still has its streams, and only ``--take-over`` replaces it. Two
-newcomers that look at the same time may both find nobody: then the log orders their takeovers, as it always does.
+Whether another player lives is asked of the targets; :mod:`logplayer.core.alive` judges their answers. The sockets of
+a process that was killed are closed by its kernel, so a restart is not held up by the player that it follows; the
+streams of one that is frozen, cut off or on a machine that is gone are open, but quiet, and it is replaced as soon as
+they have been quiet for long enough. Two newcomers that look at the same time may both find nobody: then the log orders
+their takeovers, as it always does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from logplayer.core.alive import Presence, TargetSeen, presence
 from logplayer.core.entry import Takeover
 from logplayer.core.player import Player
 from logplayer.core.target_queue import State
@@ -31,7 +33,6 @@ logger = logging.getLogger("logplayer.player")
 
 ASK_SECONDS = 1.0  # How long the start waits for the targets' positions; they are only a hint.
 MEET_SECONDS = 0.005
-LIVING_SECONDS = 1.0  # A stream that is still open after this long is not one that is just being closed.
 AGAIN_SECONDS = 0.1
 OPEN_SECONDS = 0.5  # One look for a log server.
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -53,17 +54,24 @@ async def leave_alone(
     log: Log, addresses: Mapping[str, str], standings: Mapping[str, PositionAnswer], security: Security
 ) -> None:
     """Raise ConfigError if another player feeds one of the targets now, and goes on doing so."""
-    end = time.monotonic() + LIVING_SECONDS
-    while fed := {name: one for name, one in standings.items() if one.connected}:
-        if time.monotonic() > end:
-            name, one = max(fed.items(), key=lambda item: item[1].position.session)
-            who = await _player_of(log, one.position.session.epoch)
+    began, watched_ms = time.monotonic(), 0
+    while (found := presence(watched_ms, seen := seen_of(standings))) is not Presence.NOBODY:
+        if found is Presence.ALIVE:
+            fed = [(one.position.session, name) for name, one in standings.items() if seen[name].fed]
+            session, name = max(fed)
+            who = await _player_of(log, session.epoch)
             raise ConfigError(
                 f"{who} plays to {name} and goes on undisturbed; a second player of the same targets would end it. To "
                 "replace it, add --take-over"
             )
         await asyncio.sleep(AGAIN_SECONDS)
-        standings = await ask_targets({name: addresses[name] for name in fed}, security)
+        watched_ms = int((time.monotonic() - began) * 1000)
+        standings = await ask_targets(addresses, security)
+
+
+def seen_of(answers: Mapping[str, PositionAnswer]) -> dict[str, TargetSeen]:
+    """What the answers say about a player."""
+    return {name: TargetSeen(one.connected, one.quiet_ms) for name, one in answers.items()}
 
 
 async def _player_of(log: Log, epoch: int) -> str:

@@ -14,7 +14,7 @@ from logplayer.observe.instruments import Percentiles
 from logplayer.player.log_watch import LogWatch
 from logplayer.player.news import News, state_of
 from logplayer.player.outlook import ON_THE_WAY_SECONDS, outlook_of, whether, why
-from logplayer.player.progress import Progress
+from logplayer.player.progress import PlayerProgress
 
 RATE_WINDOW_S = 5.0
 
@@ -124,7 +124,7 @@ class View(NamedTuple):
 
     log: LogWatch
     news: News
-    progress: Progress
+    progress: PlayerProgress
     rates: Rates
 
 

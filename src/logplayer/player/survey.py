@@ -14,6 +14,7 @@ from contextlib import aclosing
 from logplayer.core.entry import Entry
 from logplayer.errors import CorruptEntry, LogError, Trimmed
 from logplayer.log.protocol import Log
+from logplayer.observe.logs import about
 from logplayer.player.catch_up_reader import STEP_ENTRIES_MAX
 from logplayer.player.entries import survey_entries
 
@@ -39,5 +40,5 @@ async def read_back(log: Log, first: int, last: int) -> AsyncIterator[list[Entry
         except CorruptEntry as error:
             at = error.index + 1
         except (LogError, OSError) as error:
-            logger.warning("the log cannot be read at %d: %s; trying again", at, error)
+            logger.warning("the log cannot be read at %d: %s; trying again", at, error, extra=about(index=at))
             await asyncio.sleep(RETRY_SECONDS)
