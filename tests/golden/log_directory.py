@@ -1,10 +1,13 @@
-"""A log directory of a release: all kinds of entries, several segments, a trim, producers that the trim has passed."""
+"""A log directory of a release: all kinds of entries and rows, several segments, a trim, producers before it."""
 
 from __future__ import annotations
 
 import tarfile
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import logplayer as lp
 from logplayer.core.entry import HashMap, MapChanged, Quarantined, Takeover
@@ -17,14 +20,47 @@ from logplayer.wire.entries import encode_headers
 PRODUCERS = ("early", "p", "q")
 SEGMENT_BYTES = 16 * 1024  # Several segments of few entries.
 TRIM = 10
+DDL = 39  # The number of the transaction that is a statement.
 
 
 def payload(number: int) -> bytes:
-    """Puts, deletes, named targets, headers, and now and then a large value."""
+    """Puts, deletes, named targets, headers, and now and then a large value, rows of tables, or a statement."""
+    if number == DDL:
+        return b"".join(mutation.encoded for mutation in lp.ddl("ALTER TABLE orders ADD note text", ["a", "b"]))
+    if number % 10 == 5:
+        return b"".join(mutation.encoded for mutation in rows(number))
     value = bytes([number]) * 3000 if number % 7 == 0 else b"value %d \xff" % number
     mutations = [lp.put(f"key/{number}", value), lp.delete(f"key/{number - 1}"), lp.put("named", "x", "b")]
     headers = encode_headers({"trace": b"\x00%d" % number}) if number % 2 else b""
     return b"".join(mutation.encoded for mutation in mutations) + headers
+
+
+def rows(number: int) -> list[lp.Mutation]:
+    """One of each operation, and a value of each type."""
+    orders, lines = lp.table("orders"), lp.table("lines", key=("order_id", "n"), place="order_id")
+    moment = datetime(2026, 11, 18, 20, 30, 1, 250000)
+    values = {
+        "paid": True,
+        "count": -number,
+        "weight": 0.5,
+        "total": Decimal("9.90"),
+        "item": "tea",
+        "image": b"\x00\xff",
+        "placed": moment.replace(tzinfo=UTC),
+        "local": moment,
+        "day": moment.date(),
+        "at": moment.time(),
+        "token": UUID(int=number),
+        "extra": lp.Json('{"a": [1]}'),
+        "tags": ["new", None, 2],
+        "note": None,
+    }
+    return [
+        orders.put(id=number, **values),
+        orders.patch(id=number, item="coffee"),
+        lines.put(order_id=number, n=1, item="cup"),
+        lines.delete(order_id=number, n=2),
+    ]
 
 
 async def write(archive: Path, folder: Path) -> dict[str, Any]:

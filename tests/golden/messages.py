@@ -94,6 +94,17 @@ def meaning_of(message: Message) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
+def fields_of(message: Message) -> set[str]:
+    """The fields that are set, also those of the messages inside."""
+    found = set()
+    for each, value in message.ListFields():
+        found.add(each.full_name)
+        if each.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in value if each.is_repeated else [value]:
+                found |= fields_of(inner)
+    return found
+
+
 def plain(value: Any) -> Any:
     """A value of the product as JSON has it. What has named fields is an object: a later release may have more."""
     if isinstance(value, enum.Enum):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import logplayer as lp
+from logplayer.log import json_rows
 from logplayer.log.file.log import FileLog
 from logplayer.wire.logplayer.v1 import entry_pb2, log_pb2, target_pb2
 from tests.golden import log_directory, messages
@@ -72,6 +74,20 @@ def test_all_messages_are_there_with_all_their_fields() -> None:
             assert set_somewhere == {each.name for each in kind.fields}, name
 
 
+def test_the_files_of_this_version_have_every_message_with_every_field() -> None:
+    """A field that was added without its golden file would be frozen unread."""
+    folder = HERE / lp.__version__
+    missing = []
+    for name, message in messages.all_messages():
+        path = folder / f"{name}.bin"
+        if path.exists():
+            kept = type(message).FromString(path.read_bytes())
+            missing += [f"{name}: {field}" for field in sorted(messages.fields_of(message) - messages.fields_of(kept))]
+        else:
+            missing.append(name)
+    assert missing == [], "python -m tests.golden --again; a version that is published needs a new number instead"
+
+
 @pytest.mark.parametrize("name", ["ToTarget.batch", "ToPlayer.opened", "Transaction", "AppendCalls"])
 def test_a_field_that_is_read_wrongly_is_found(name: str) -> None:
     """Each single field: the same message without it, or with another value, does not mean the same."""
@@ -83,6 +99,16 @@ def test_a_field_that_is_read_wrongly_is_found(name: str) -> None:
         other.ClearField(each.name)
         found = {"generated": messages.meaning_of(other)}
         assert messages.missing_from(found, {"generated": meaning["generated"]}) != [], each.name
+
+
+def test_the_log_of_this_version_has_every_operation_and_every_type_of_value() -> None:
+    facts = json.loads((HERE / lp.__version__ / "log.json").read_text())
+    mutations = [one for record in facts["records"] for one in record.get("mutations", [])]
+    assert {one.get("op", "put") for one in mutations} == {"put", "patch", "delete", "ddl"}
+    values = [value for one in mutations for value in one.get("columns", {}).values()]
+    assert {type(value) for value in values} == {type(None), bool, int, float, str, dict}
+    named = {name for value in values if isinstance(value, dict) for name in value}
+    assert named == {*json_rows.READERS, "json", "array"} - {"double"}
 
 
 def test_a_record_that_is_read_wrongly_is_found(tmp_path: Path) -> None:

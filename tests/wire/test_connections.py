@@ -160,7 +160,9 @@ async def test_the_order_of_first_messages_need_not_be_that_of_the_links(server:
         await diary.end()
 
 
-async def test_a_store_that_speaks_in_halves_of_characters_costs_its_neighbours_nothing() -> None:
+async def test_a_store_that_speaks_in_halves_of_characters_costs_its_neighbours_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Odd(MemoryTarget):
         def apply(self, change: Change) -> Position:
             if change.batch is not None:
@@ -175,6 +177,7 @@ async def test_a_store_that_speaks_in_halves_of_characters_costs_its_neighbours_
     assert await poisoned.end() is None
     refused = next(what for what in poisoned.heard if isinstance(what, TargetRefusal))
     assert (refused.reason, refused.detail) == (Refusal.POISON, "half a character: ?")
+    assert "half a character: ?" in caplog.text.encode().decode()
     play(link, 0, 1)
     await acked(diary, 1)
     await served.stop()

@@ -161,7 +161,8 @@ async def odd_peer(says: bytes, *, then_close: bool = True) -> tuple[Link, Diary
 @pytest.mark.parametrize(
     ("says", "told"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak this protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is an HTTP port"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "does not speak this protocol"),
         (frame(1, b"\x12\x02")[:-1], "ended inside a message"),
         (frame(1, codec.encode_failed(codec.INTERNAL, "the disk is full")), "the disk is full"),
         (frame(CONNECTION, codec.encode_failed(codec.UNAUTHENTICATED, "no")), "refused the token"),

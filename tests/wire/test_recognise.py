@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from logplayer.admin.http_server import HttpServer
 from logplayer.core.fence import Position
 from logplayer.errors import NotALog, NotATarget, TargetError, TargetUnavailable, UserError
 from logplayer.log.client import LogClient
@@ -61,12 +62,13 @@ async def test_the_other_transport(target: dict[str, str], meant: str, there: st
 
 @pytest.mark.parametrize("scheme", ["grpc", "tcp"])
 async def test_nobody(scheme: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
-    for asking in (client.position(address, "a", timeout=LONG), client.wait_for(address, "a", 7, timeout=3.0)):
-        with pytest.raises(TargetUnavailable) as raised:
-            await asking
-        assert str(raised.value) == f"no connection to {address}: Connection refused"
+    with socket.socket() as bound:  # It does not listen, and nobody else can meanwhile.
+        bound.bind(("127.0.0.1", 0))
+        address = f"{scheme}://127.0.0.1:{bound.getsockname()[1]}"
+        for asking in (client.position(address, "a", timeout=LONG), client.wait_for(address, "a", 7, timeout=3.0)):
+            with pytest.raises(TargetUnavailable) as raised:
+                await asking
+            assert str(raised.value) == f"no connection to {address}: Connection refused"
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "tcp"])
@@ -87,6 +89,21 @@ async def test_a_log_server_is_not_a_target(log: str) -> None:
         await client.position(f"grpc://{log}", "a", timeout=LONG)
     with pytest.raises(NotATarget, match="this port speaks grpc://"):
         await client.position(f"tcp://{log}", "a", timeout=LONG)
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "tcp"])
+async def test_an_http_port_is_not_a_target(scheme: str) -> None:
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("nobody asks")
+
+    server = HttpServer(app)
+    netloc = await server.start("127.0.0.1:0")
+    with pytest.raises(NotATarget, match="is an HTTP port, for status and metrics: give the port of --listen") as said:
+        await client.position(f"{scheme}://{netloc}", "a", timeout=LONG)
+    assert isinstance(said.value, UserError)
+    with pytest.raises(NotALog, match="is an HTTP port, for status and metrics"):
+        await LogClient.open(netloc, open_seconds=0)
+    await server.stop()
 
 
 async def test_a_target_is_not_a_log_server(target: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from logplayer.errors import Malformed, Poison, UserError
 from logplayer.target.protocol import decode_rows
 from logplayer.wire.entries import decode_transaction, encode_headers, route_transaction, split_transaction
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
-from logplayer.wire.rows import Column, Op, decode_formed_rows, decode_row, decode_row_changes, encode_row, row_reader
+from logplayer.wire.rows import Column, Op, decode_row, decode_row_changes, encode_row
 from logplayer.wire.values import decode_tagged
 from tests.wire.plain_fastpath import BOTH
 
@@ -71,22 +71,98 @@ def test_a_row_comes_out_as_it_went_in(row: tuple[str, list[Column]]) -> None:
         assert same(one.value, other.value), (one, other)
 
 
-@given(st.lists(rows(), max_size=4))
-def test_rows_in_their_form_are_the_same_rows(some: list[tuple[str, list[Column]]]) -> None:
+Flat = list[tuple[Any, tuple[Any, ...]]]
+
+
+def flat(runs: list[Any]) -> Flat:
+    """The rows of runs, one by one: the form and the values."""
+    return [(run.form, row) for run in runs for row in run.rows]
+
+
+@given(st.lists(rows(), max_size=4), st.booleans())
+def test_rows_in_their_form_are_the_same_rows(some: list[tuple[str, list[Column]]], distinct: bool) -> None:
+    """Compiled or not: all values with their types, or nothing at all where the generated code has to read them."""
     made = [encode_row(Op.PUT, table, columns, target="t" * (len(columns) % 2)) for table, columns in some]
     payload = b"".join(one.encoded for one in made) + encode_headers({"trace": "1"})
-    reader = row_reader()
-    found = decode_formed_rows(payload, reader)
-    assert found is not None
-    for (form, key, given_values), (table, columns), one in zip(found, some, made, strict=True):
-        assert (form.op, form.table, key) == (Op.PUT, table, one.key)
-        assert list(zip(form.names, form.keys, strict=True)) == [(column.name, column.key) for column in columns]
-        assert all(same(value, column.value) for value, column in zip(given_values, columns, strict=True))
-    again = decode_formed_rows(payload, reader)
-    assert all(one[0] is other[0] for one, other in zip(found, again or [], strict=True))
     for module in BOTH:
-        alike = module.RowReader(decode_tagged).read(payload)
-        assert alike is None or [(tuple(one[0]), one[1]) for one in alike] == [(tuple(o[0]), o[1]) for o in found]
+        reader = module.RowReader(decode_tagged, distinct=distinct)
+        for _ in range(2):  # The second time it knows the forms.
+            runs: list[Any] = []
+            if not reader.read(payload, runs):
+                assert any(leaves_to_generated_code(column.value) for _, columns in some for column in columns)
+                assert runs == []
+                continue
+            for (form, values), (table, columns) in zip(flat(runs), some, strict=True):
+                assert (form.op, form.table) == (Op.PUT, table)
+                assert list(zip(form.names, form.keys, strict=True)) == [(one.name, one.key) for one in columns]
+                assert all(same(value, column.value) for value, column in zip(values, columns, strict=True))
+            for run in runs:
+                assert not distinct or len(run.seen) == len(run.rows)
+
+
+def leaves_to_generated_code(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, int) and not -(1 << 62) <= value < 1 << 62)
+
+
+@given(st.lists(rows(), min_size=1, max_size=3), st.data())
+def test_damaged_rows_are_read_as_the_generated_code_reads_them(
+    some: list[tuple[str, list[Column]]], data: st.DataObject
+) -> None:
+    """The fast path may leave bytes to the generated code; what it reads, that code reads in the same way."""
+    payload = bytearray(b"".join(encode_row(Op.PUT, table, columns).encoded for table, columns in some))
+    readers = [module.RowReader(decode_tagged) for module in BOTH]
+    for reader in readers:
+        reader.read(bytes(payload), [])  # It knows the forms.
+    payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        expected = decode_row_changes(bytes(payload))
+    except Malformed:
+        expected = None
+    answers: list[Any] = []
+    for reader in readers:
+        runs: list[Any] = []
+        try:
+            answers.append(flat(runs) if reader.read(bytes(payload), runs) else None)
+        except Malformed:
+            answers.append("malformed")
+            assert expected is None
+    assert repr(answers[0]) == repr(answers[1])
+    if isinstance(answers[0], list):
+        assert expected is not None
+        for (form, values), change in zip(answers[0], expected, strict=True):
+            assert (form.op, form.table, form.names) == (change.op, change.table, tuple(c.name for c in change.columns))
+            assert form.keys == tuple(column.key for column in change.columns)
+            assert all(same(value, column.value) for value, column in zip(values, change.columns, strict=True))
+
+
+@given(st.datetimes(), st.booleans())
+def test_a_timestamp_as_text_is_what_python_writes(at: datetime, zone: bool) -> None:
+    at = at.replace(tzinfo=UTC) if zone else at
+    payload = encode_row(Op.PUT, "t", [Column("id", 1, True), Column("at", at)]).encoded
+    for module in BOTH:
+        runs: list[Any] = []
+        assert module.RowReader(decode_tagged, zone="+00:00").read(payload, runs)
+        assert runs[0].rows == [(1, at.isoformat(" "))]
+
+
+@pytest.mark.parametrize("module", BOTH)
+def test_rows_make_as_few_runs_as_there_can_be(module: Any) -> None:
+    def row(op: Op, table: str, nth: int, *more: Column) -> bytes:
+        return encode_row(op, table, [Column("id", nth, True), *more]).encoded
+
+    a1, a2, b1 = (row(Op.PUT, table, nth, Column("x", nth)) for table, nth in (("a", 1), ("a", 2), ("b", 1)))
+    gone, moved = row(Op.DELETE, "a", 1), row(Op.PATCH, "a", 2, Column("id", 3))
+    payloads = [a1 + a2, a1, b1 + a1, gone + row(Op.DELETE, "a", 2), moved + moved]
+    for distinct, expected in ((False, [3, 1, 1, 2, 1, 1]), (True, [2, 1, 1, 1, 2, 1, 1])):
+        reader = module.RowReader(decode_tagged, distinct=distinct)
+        runs: list[Any] = []
+        assert all(reader.read(payload, runs) for payload in payloads)
+        assert [len(run.rows) for run in runs] == expected
+        assert not reader.read(a1 + b"\x0a\x00", runs)  # Nothing of it stays.
+        assert [len(run.rows) for run in runs] == expected
+    runs = []
+    assert reader.read(a1 + row(Op.PUT, "a", 1, Column("y", 1)) + a1, runs)  # Other names, of the same length.
+    assert [run.form.names for run in runs] == [("id", "x"), ("id", "y"), ("id", "x")]
 
 
 @given(st.lists(rows(), min_size=1, max_size=3), st.sampled_from(["", "tag", "prefix /"]))

@@ -202,18 +202,18 @@ def encode_refused(refused: TargetRefusal) -> bytes:
     """A ``ToPlayer`` that says no; the last message of its stream."""
     reason: Any = refused.reason.value  # The generated types want their own enum; the runtime takes its number.
     message = pb.Refused(
-        reason=reason, detail=_text(refused.detail), index=refused.index, epoch=refused.epoch, chain=refused.chain
+        reason=reason, detail=sayable(refused.detail), index=refused.index, epoch=refused.epoch, chain=refused.chain
     )
     return pb.ToPlayer(refused=message).SerializeToString()
 
 
 def encode_failed(code: Any, detail: str) -> bytes:
     """A ``ToPlayer`` that ends a tcp:// stream as a status ends a gRPC stream."""
-    return pb.ToPlayer(failed=pb.Failed(code=code, detail=_text(detail))).SerializeToString()
+    return pb.ToPlayer(failed=pb.Failed(code=code, detail=sayable(detail))).SerializeToString()
 
 
-def _text(detail: str) -> str:
-    """What protobuf can carry of it: a store's own words may hold halves of characters."""
+def sayable(detail: str) -> str:
+    """What protobuf and logs can carry of it: a store's own words may hold halves of characters."""
     return detail.encode("utf-8", "replace").decode()
 
 
@@ -292,6 +292,7 @@ def encode_position(target: str, position: Position, connected: bool = False) ->
     Args:
         target: The target's name.
         position: What ``change.check`` returned.
+        connected: Whether a player feeds it now, for an answer to a reader; a store leaves it out.
 
     Example:
         >>> stored = encode_position("a", Position(index=7))  # doctest: +SKIP

@@ -10,13 +10,17 @@ their numbers. A reader returns None for anything else, and the generated code d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from logplayer.core.entry import Message, Mutation, Row
 from logplayer.core.fence import Batch
 from logplayer.core.routing import HashOwner
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # To mypyc a number of the machine; an int where this file runs as it is.
 
 _new_tuple: Final[Any] = tuple.__new__  # A third of the time that the class itself takes.
 
@@ -36,15 +40,15 @@ def varint(value: int) -> bytes:
     return _MORE[value & 0x3FFF] + varint(value >> 14)
 
 
-def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
     """The number at ``at`` and the position after it; -1 for the position if none ends before ``end``.
 
     Nor is there one if it has more than 63 bits: no length and no index of ours has.
     """
-    value = 0
-    shift = 0
+    value: i64 = 0
+    shift: i64 = 0
     while at < end and shift < 63:
-        byte = data[at]
+        byte: i64 = data[at]
         at += 1
         if byte < 0x80:
             return value | byte << shift, at
@@ -53,7 +57,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_length(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
     """The same for a length, which has five bytes at most: protobuf takes no more."""
     return read_varint(data, at, end if end < at + 5 else at + 5)
 
@@ -61,9 +65,11 @@ def read_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 # --- Transactions. ----------------------------------------------------------------------------------------
 
 _DELETE: Final = 1
+_PATCH: Final = 2
+_OPS: Final = (b"\0", b"\1", b"\2")
 _DDL: Final = 3  # The last operation that is known.
 _DELETED: Final = -1  # In place of a value's end.
-_ROW: Final = -2  # The same: what the mutation has is no value.
+_ROW: Final = -2  # The same: what the mutation has is not a value.
 
 
 def _cut(payload: bytes, start: int, end: int) -> tuple[int, int, int, int, int, int, int]:
@@ -305,7 +311,20 @@ def _is_text(data: bytes) -> bool:
 
 # --- Rows, for stores of tables. ---------------------------------------------------------------------------
 
-_double: Final = Struct("<d")
+_unpack_double: Final[Any] = Struct("<d").unpack_from
+_DAY_US: Final = 86_400_000_000
+_EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH: Final[Any] = datetime(1970, 1, 1)
+_timedelta: Final[Any] = timedelta
+_EPOCH_DAY: Final = 719_163  # date(1970, 1, 1).toordinal()
+_TWO_DIGITS: Final = tuple([f"{n:02}" for n in range(60)])
+_FORMS_MAX: Final = 10_000  # Of a schema there are few; of a peer that makes them up, as many as it likes.
+_BAD: Final = object()  # In place of a value: its bytes have another form.
+
+NOT_FINITE: Final = 1 << 16  # In the kinds of a run: a double is not a number, or infinite.
+ANY_KIND: Final = (1 << 17) - 1
+
+OtherValue = Callable[[int, bytes], object]  # (tag of Value, what follows it) -> the value.
 
 
 class RowForm(NamedTuple):
@@ -316,146 +335,308 @@ class RowForm(NamedTuple):
     names: tuple[str, ...]
     keys: tuple[bool, ...]  # Which of them are the primary key.
 
+    @property
+    def key_names(self) -> list[str]:
+        """The columns of the primary key."""
+        return [name for name, key in zip(self.names, self.keys, strict=True) if key]
 
-_FORMS_MAX: Final = 10_000  # Of a schema there are few; of a peer that makes them up, as many as it likes.
-FormedRow = tuple[RowForm, bytes, tuple[object, ...]]  # The form, the key, the values.
-OtherValue = Callable[[int, bytes], object]  # (tag of Value, what follows it) -> the value.
+    @property
+    def other_names(self) -> list[str]:
+        """The columns that are written beside the key."""
+        return [name for name, key in zip(self.names, self.keys, strict=True) if not key]
+
+
+class RowRun:
+    """Rows of one form, in order: what one statement can write. Of DDL there are none, and ``sql`` is the statement."""
+
+    def __init__(self, form: RowForm, key: bytes, sql: str = "") -> None:
+        self.form = form
+        self.key = key  # Of the first row, for messages.
+        self.sql = sql
+        self.rows: list[tuple[object, ...]] = []
+        self.kinds: i64 = 0  # Of their values: bit n for field n of Value, and NOT_FINITE.
+        self.ended: bool = False  # What follows belongs into another run.
+        self.seen: set[bytes] = set()  # The keys of its rows, if each may be in it only once.
+
+
+class _Layout:
+    """A form as bytes: how the fields of such a row begin."""
+
+    def __init__(self, form: RowForm, table: bytes, heads: list[bytes], flags: bytes) -> None:
+        self.form = form
+        self.op: i64 = form.op
+        self.table = table  # The whole field.
+        self.heads = heads  # Of each column: the field with its name.
+        self.flags = flags  # Of each column: 1 if it is part of the key.
+        # A changed primary key: the key of what comes after it may be the new one.
+        self.moves = form.op == _PATCH and len(set(form.names)) < len(form.names)
 
 
 class RowReader:
-    """Reads rows. Equal forms are one object, and a row that has the form of the one before costs no names.
+    """Reads rows into runs. A row that has the form of one before costs no names, only the comparison of their bytes.
 
-    ``other`` makes the values whose types need more than this file imports.
+    Args:
+        other: Makes the values whose types need more than this file imports.
+        distinct: A row is in a run only once: for databases whose statement may not change a row twice.
+        zone: None makes a ``datetime`` of a timestamp. A text makes it text in ISO 8601, with this at the end if it has
+            a zone.
     """
 
-    def __init__(self, other: OtherValue) -> None:
+    def __init__(self, other: OtherValue, *, distinct: bool = True, zone: str | None = None) -> None:
         self._other = other
-        self._forms: dict[object, RowForm] = {}
-        self._form = RowForm(0, "", (), ())
-        self._heads: list[bytes] = []  # Of the form: the table, and each column's name and "k" or nothing.
-
-    def read(self, payload: bytes) -> list[FormedRow] | None:
-        """The rows of an encoded ``Transaction``; None for anything but rows and headers."""
-        rows: list[FormedRow] = []
-        start, end = 0, len(payload)
-        while start < end:
-            key, key_end, _, value_end, target, target_end, stop = _cut(payload, start, end)
-            if stop < 0 and _are_headers(payload, start, end):
-                break
-            if stop < 0 or value_end != _ROW or (target < target_end and not _is_text(payload[target:target_end])):
-                return None
-            at, op = key_end, 0
-            if payload[at] == 0x18:  # Mutation.op; a row has no value.
-                op = payload[at + 1]
-                at += 2
-            if target < target_end:
-                at = target_end
-            if op > 2 or at >= stop or payload[at] != 0x2A:  # Mutation.table
-                return None
-            values: list[object] = []
-            if op != self._form.op or not self._fits(payload, at, stop, values):
-                self._learn(payload, op, at, stop)
-                values = []
-                self._fits(payload, at, stop, values)
-            rows.append((self._form, payload[key:key_end], tuple(values)))
-            start = stop
-        return rows
+        self._distinct: bool = distinct
+        self._texts: bool = zone is not None
+        self._zone: str = zone or ""
+        self._forms: dict[RowForm, RowForm] = {}
+        self._layouts: dict[bytes, _Layout] = {}  # By the operation and the table.
+        self._layout = _Layout(RowForm(-1, "", (), ()), b"", [], b"")  # The newest.
+        self._kinds: i64 = 0  # Of the row that is read.
+        self._day: i64 = 0
+        self._day_text: str = "1970-01-01 "
 
     def form(self, op: int, table: str, names: tuple[str, ...], keys: tuple[bool, ...]) -> RowForm:
-        """The form of a row that was read otherwise."""
+        """The form of such rows; equal forms are one object."""
+        if len(self._forms) > _FORMS_MAX:
+            self._forms.clear()
         form = RowForm(op, table, names, keys)
         return self._forms.setdefault(form, form)
 
-    def _learn(self, payload: bytes, op: int, at: int, stop: int) -> None:
-        """Take the form of the row whose table is at ``at``. _cut has checked its bytes."""
-        if len(self._forms) > _FORMS_MAX:
-            self._forms.clear()
-        length, first = read_length(payload, at + 1, stop)
-        at = first + length
-        heads = [payload[first:at]]
+    def read(self, payload: bytes, runs: list[RowRun]) -> bool:
+        """Append the rows of an encoded ``Transaction`` to the last of the runs, and to new ones.
+
+        False for anything but rows and headers in the usual form; then nothing is appended.
+        """
+        count = len(runs)
+        rows = len(runs[-1].rows) if count else 0
+        if self._read(payload, runs):
+            return True
+        del runs[count:]
+        if count:
+            del runs[-1].rows[rows:]
+        return False
+
+    def add(self, runs: list[RowRun], form: RowForm, key: bytes, values: tuple[object, ...], kinds: i64) -> None:
+        """Append one row that was read otherwise."""
+        self._add(runs, _Layout(form, b"", [], b""), key, values, kinds)
+
+    def _add(self, runs: list[RowRun], layout: _Layout, key: bytes, values: tuple[object, ...], kinds: i64) -> None:
+        run: RowRun | None = runs[-1] if len(runs) > 0 else None
+        if run is None or run.form is not layout.form or run.ended or (self._distinct and key in run.seen):
+            run = RowRun(layout.form, key)
+            run.ended = layout.moves
+            runs.append(run)
+        if self._distinct:
+            run.seen.add(key)
+        run.rows.append(values)
+        run.kinds = run.kinds | kinds
+
+    def _read(self, payload: bytes, runs: list[RowRun]) -> bool:
+        start: i64 = 0
+        end: i64 = len(payload)
+        while start < end:
+            if payload[start] != 0x0A:  # Transaction.mutations
+                return _are_headers(payload, start, end)
+            length, at = read_length(payload, start + 1, end)
+            stop: i64 = at + length
+            if at < 0 or stop > end:
+                return False
+            key = b""
+            if at < stop and payload[at] == 0x0A:  # Mutation.key
+                length, first = read_length(payload, at + 1, stop)
+                at = first + length
+                if first < 0 or at > stop:
+                    return False
+                key = payload[first:at]
+            op: i64 = 0
+            if at + 1 < stop and payload[at] == 0x18:  # Mutation.op
+                op = payload[at + 1]
+                at += 2
+            if at < stop and payload[at] == 0x22:  # Mutation.target
+                length, first = read_length(payload, at + 1, stop)
+                at = first + length
+                if first < 0 or at > stop or not _is_text(payload[first:at]):
+                    return False
+            if op > _PATCH or at >= stop or payload[at] != 0x2A:  # Mutation.table
+                return False
+            values = self._values(payload, op, at, stop)
+            if values is None:
+                return False
+            self._add(runs, self._layout, key, tuple(values), self._kinds)
+            start = stop
+        return True
+
+    def _values(self, payload: bytes, op: i64, table: i64, stop: i64) -> list[object] | None:
+        """The values of the row whose table is at ``table``, and its layout in ``_layout``; None for another form."""
+        length, at = read_length(payload, table + 1, stop)
+        at += length
+        if at < length or at > stop:
+            return None
+        layout = self._layout
+        if layout.op != op or not _begins(payload, table, at, layout.table) or table + len(layout.table) != at:
+            known = self._layouts.get(_OPS[op] + payload[table:at])
+            if known is None:
+                return self._learned(payload, op, table, at, stop)
+            self._layout = layout = known
+        values = self._fitting(payload, at, stop, layout)
+        return self._learned(payload, op, table, at, stop) if values is None else values
+
+    def _learned(self, payload: bytes, op: i64, table: i64, at: i64, stop: i64) -> list[object] | None:
+        """Learn the layout of a row whose columns begin at ``at``; its values, or None for another form."""
+        field = payload[table:at]
+        heads: list[bytes] = []
+        flags: list[int] = []
+        names: list[str] = []
+        columns = at
         while at < stop:
-            length, at = read_length(payload, at + 1, stop)
-            end = at + length
+            if payload[at] != 0x32:  # Mutation.columns
+                return None
+            length, first = read_length(payload, at + 1, stop)
+            end: i64 = first + length
+            if first < 0 or end > stop:
+                return None
+            at = first
             name = b""
             if at < end and payload[at] == 0x0A:  # Column.name
-                length, first = read_length(payload, at + 1, end)
-                name = payload[first : first + length]
-            heads.append(name)
-            heads.append(b"k" if _has_key(payload, at, end) else b"")
+                length, begin = read_length(payload, at + 1, end)
+                at = begin + length
+                if begin < 0 or at > end:
+                    return None
+                name = payload[begin:at]
+            heads.append(payload[first:at])
+            if at < end and payload[at] == 0x12:  # Column.value
+                length, begin = read_length(payload, at + 1, end)
+                at = begin + length
+                if begin < 0:
+                    return None
+            flags.append(1 if at < end and payload[end - 1] == 1 else 0)
+            if not _is_text(name):
+                return None
+            names.append(name.decode())
             at = end
-        names = tuple([head.decode() for head in heads[1::2]])
-        self._form = self.form(op, heads[0].decode(), names, tuple([head == b"k" for head in heads[2::2]]))
-        self._heads = heads
+        _, begin = read_length(field, 1, len(field))
+        if not _is_text(field[begin:]):
+            return None
+        form = self.form(op, field[begin:].decode(), tuple(names), tuple([flag == 1 for flag in flags]))
+        if len(self._layouts) > _FORMS_MAX:
+            self._layouts.clear()
+        self._layout = self._layouts[_OPS[op] + field] = _Layout(form, field, heads, bytes(flags))
+        return self._fitting(payload, columns, stop, self._layout)
 
-    def _fits(self, payload: bytes, at: int, stop: int, values: list[object]) -> bool:
-        """Whether the row has the form of the one before; its values."""
-        heads = self._heads
-        count = len(heads)
-        length, first = read_length(payload, at + 1, stop)
-        at = first + length
-        if count == 0 or not _is_same(payload, first, at, heads[0]):
-            return False
-        nth = 1
+    def _fitting(self, payload: bytes, at: i64, stop: i64, layout: _Layout) -> list[object] | None:
+        """The values of a row whose columns begin at ``at``, if it has this layout; else None."""
+        values: list[object] = []
+        heads = layout.heads
+        flags = layout.flags
+        nth: i64 = 0
+        count: i64 = len(heads)
+        self._kinds = 0
         while at < stop:
+            if nth == count or payload[at] != 0x32:  # Mutation.columns
+                return None
             length, at = read_length(payload, at + 1, stop)
-            end = at + length
-            first = at
-            if at < end and payload[at] == 0x0A:  # Column.name
-                length, first = read_length(payload, at + 1, end)
-                at = first + length
-            if nth >= count or not _is_same(payload, first, at, heads[nth]):
-                return False
+            end: i64 = at + length
+            head = heads[nth]
+            if at < 0 or end > stop or not _begins(payload, at, end, head):
+                return None
+            at += len(head)
             value: object = None
             if at < end and payload[at] == 0x12:  # Column.value
                 length, first = read_length(payload, at + 1, end)
                 at = first + length
+                if first < 0 or at > end:
+                    return None
                 if first < at:
-                    value = _value(payload, first, at, self._other)
-            if (at < end and payload[end - 1] == 1) != (len(heads[nth + 1]) > 0):  # Column.key
-                return False
+                    value = self._value(payload, first, at)
+                    if value is _BAD:
+                        return None
+            flag: i64 = 0
+            if at + 2 == end and payload[at] == 0x18:  # Column.key
+                flag = payload[at + 1]
+                at = end
+            if at != end or flag != flags[nth]:
+                return None
             values.append(value)
-            nth += 2
-            at = end
-        return nth == count
+            nth += 1
+        return values if nth == count else None
+
+    def _value(self, payload: bytes, at: i64, end: i64) -> object:
+        """The value in ``[at, end)``; _BAD if it is not of one kind in its usual form, or an array."""
+        tag: i64 = payload[at]
+        self._kinds = self._kinds | 1 << (tag >> 3 & 15)
+        if tag == 0x19:  # Value.real
+            return self._real(payload, at + 1) if at + 9 == end else _BAD
+        number, after = read_varint(payload, at + 1, end)  # Or the length.
+        if tag == 0x10:  # Value.integer
+            if after != end:
+                return _BAD
+            return -(number >> 1) - 1 if number & 1 else number >> 1
+        if tag == 0x2A or tag == 0x62 or tag == 0x22:  # Value.text, json, decimal
+            if after < 0 or after + number != end or after > at + 6:
+                return _BAD
+            try:
+                text = payload[after:end].decode()
+            except UnicodeDecodeError:
+                return _BAD
+            return text if tag == 0x2A else self._other(tag, payload[at + 1 : end])
+        if tag == 0x32 or tag == 0x5A:  # Value.binary, uuid
+            if after < 0 or after + number != end or after > at + 6:
+                return _BAD
+            return payload[after:end] if tag == 0x32 else self._other(tag, payload[at + 1 : end])
+        if after != end:
+            return _BAD
+        if tag == 0x08:  # Value.boolean
+            return number != 0
+        if tag == 0x38 or tag == 0x40:  # Value.timestamp_us, local_timestamp_us
+            made = self._timestamp(-(number >> 1) - 1 if number & 1 else number >> 1, tag == 0x38)
+            return self._other(tag, payload[at + 1 : end]) if made is None else made
+        if tag == 0x48 or tag == 0x50:  # Value.date_days, time_us
+            return self._other(tag, payload[at + 1 : end])
+        return _BAD
+
+    def _real(self, payload: bytes, at: i64) -> object:
+        value: float = _unpack_double(payload, at)[0]
+        if value - value != 0.0:
+            self._kinds = self._kinds | NOT_FINITE
+        return value
+
+    def _timestamp(self, us: i64, zone: bool) -> object:
+        """A point in time; None if Python has no such."""
+        if not self._texts:
+            try:
+                return (_EPOCH if zone else _LOCAL_EPOCH) + _timedelta(0, 0, us)
+            except OverflowError:
+                return None
+        day: i64 = us // _DAY_US
+        rest: i64 = us - day * _DAY_US
+        if day != self._day:
+            try:
+                self._day_text = date.fromordinal(day + _EPOCH_DAY).isoformat() + " "
+            except (ValueError, OverflowError):
+                return None
+            self._day = day
+        seconds: i64 = rest // 1_000_000
+        us = rest - seconds * 1_000_000
+        minutes: i64 = seconds // 60
+        hours: i64 = minutes // 60
+        seconds -= minutes * 60
+        minutes -= hours * 60
+        text = f"{self._day_text}{_TWO_DIGITS[hours]}:{_TWO_DIGITS[minutes]}:{_TWO_DIGITS[seconds]}"
+        if us:
+            text += f".{us:06}"
+        return text + self._zone if zone else text
 
 
-def _has_key(payload: bytes, at: int, end: int) -> bool:
-    """Whether the column in ``[at, end)`` is part of the key."""
-    if at < end and payload[at] == 0x0A:  # Column.name
-        length, at = read_length(payload, at + 1, end)
-        at += length
-    if at < end and payload[at] == 0x12:  # Column.value
-        length, at = read_length(payload, at + 1, end)
-        at += length
-    return at < end and payload[end - 1] == 1
-
-
-def _is_same(payload: bytes, at: int, end: int, head: bytes) -> bool:
-    """Whether ``payload[at:end] == head``, without a copy."""
-    if end - at != len(head):
+def _begins(payload: bytes, at: i64, end: i64, head: bytes) -> bool:
+    """Whether ``payload[at:end]`` begins with ``head``, without a copy."""
+    count: i64 = len(head)
+    if count > end - at:
         return False
-    for nth in range(end - at):  # noqa: SIM110 - compiled, a generator would cost more than all the rest.
+    nth: i64 = 0
+    while nth < count:
         if payload[at + nth] != head[nth]:
             return False
+        nth += 1
     return True
-
-
-def _value(payload: bytes, at: int, end: int, other: OtherValue) -> object:
-    tag = payload[at]
-    if tag == 0x10:  # Value.integer
-        number, _ = read_varint(payload, at + 1, end)
-        return -(number >> 1) - 1 if number & 1 else number >> 1
-    if tag == 0x08:  # Value.boolean
-        return payload[end - 1] != 0
-    if tag == 0x19:  # Value.real
-        return _double.unpack_from(payload, at + 1)[0]
-    if tag == 0x2A:  # Value.text
-        _, first = read_length(payload, at + 1, end)
-        return payload[first:end].decode()
-    if tag == 0x32:  # Value.binary
-        _, first = read_length(payload, at + 1, end)
-        return payload[first:end]
-    return other(tag, payload[at + 1 : end])
 
 
 # --- Batches: the head and the deliveries one after the other, which is what protobuf makes of a repeated field. ---

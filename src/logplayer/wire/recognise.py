@@ -1,7 +1,8 @@
 """Another server than the expected one, recognised by its first bytes: an address that was mixed up is said as such.
 
 A gRPC server begins with an HTTP/2 SETTINGS frame, a tcp:// target answers what it does not understand with ``Failed``,
-and a server that wants TLS answers plain text with an alert. No two of these look alike, see each test below.
+a server that wants TLS answers plain text with an alert, and an HTTP port with a status line. No two of these look
+alike, see each test below.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ class PeerKind(enum.Enum):
     GRPC = "grpc://"
     TCP = "tcp://"
     TLS = "TLS"
+    HTTP = "http://"
 
 
 def recognise(data: bytes) -> PeerKind | None:
     """The protocol that begins with these bytes; None if it is not known.
 
     As a frame of ours, a SETTINGS frame would be on stream 0 and begin with a byte that no message begins with; an
-    alert would be a frame over every limit; and ``Failed`` on stream 0 would be no frame of HTTP/2.
+    alert or a status line would be a frame over every limit; and ``Failed`` on stream 0 would be no frame of HTTP/2.
     """
     if data[3:9] == b"\x04\0\0\0\0\0":
         return PeerKind.GRPC
     if data[:2] == b"\x15\x03":
         return PeerKind.TLS
+    if data[:5] == b"HTTP/":
+        return PeerKind.HTTP
     if data[4:8] == bytes(4) and data[HEAD_BYTES : HEAD_BYTES + 1] == codec.FAILED:
         return PeerKind.TCP
     return None
@@ -47,6 +51,8 @@ def mixed_up(address: str, netloc: str, found: PeerKind | None) -> str:
     """What a user who gave ``address`` should know, where ``found`` answers; empty if it is nothing."""
     if found is PeerKind.TLS:
         return f"{netloc} speaks TLS, and this side plain text: give --tls-ca"
+    if found is PeerKind.HTTP:
+        return f"{netloc} is an HTTP port, for status and metrics: give the port of --listen or --listen-tcp"
     if found is None or address.startswith(found.value):
         return ""
     return f"this port speaks {found.value}, not {address.partition('://')[0]}://: use {found.value}{netloc}"

@@ -15,10 +15,10 @@ from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import Mutation
 from logplayer.errors import Malformed, UserError
-from logplayer.wire.fastpath import FormedRow, RowReader, varint
+from logplayer.wire.fastpath import varint
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 from logplayer.wire.values import Json as Json
-from logplayer.wire.values import decode_tagged, decode_value, encode_value, escaped, key_text
+from logplayer.wire.values import decode_value, encode_value, escaped, key_text
 
 
 class Op(enum.IntEnum):
@@ -158,31 +158,6 @@ def decode_row_changes(payload: bytes) -> list[RowChange]:
     if len({change.op == Op.DDL for change in changes}) > 1:
         raise Malformed("a statement and rows are in one entry; append the statement as an entry of its own")
     return changes
-
-
-def row_reader() -> RowReader:
-    """A reader of rows, for whoever reads many."""
-    return RowReader(decode_tagged)
-
-
-def decode_formed_rows(payload: bytes, reader: RowReader) -> list[FormedRow] | None:
-    """The rows of an encoded ``Transaction`` in the form in which they are written; None if it has a statement.
-
-    Raises Malformed as :func:`decode_row_changes`.
-    """
-    found = reader.read(payload)
-    if found is not None:
-        return found
-    changes = decode_row_changes(payload)
-    if any(change.op == Op.DDL for change in changes):
-        return None
-    return [formed(change, reader) for change in changes]
-
-
-def formed(change: RowChange, reader: RowReader) -> FormedRow:
-    """A change of a row as its form, its key and its values."""
-    names, values, keys = zip(*change.columns, strict=True) if change.columns else ((), (), ())
-    return reader.form(int(change.op), change.table, names, keys), change.key, values
 
 
 def row_change(mutation: pb.Mutation) -> RowChange:

@@ -44,6 +44,20 @@ TLS_MIN = ssl.TLSVersion.TLSv1_2  # Of both sides over tcp:// and HTTP; gRPC has
 class Security:
     """How a connection is protected. The default is plain text, which only loopback allows.
 
+    Attributes:
+        ca: Of a client: which servers to trust, ``system`` for those that the system trusts. Of a server: which
+            clients to let in (mutual TLS). A path, or the PEM text itself; so are ``cert`` and ``key``.
+        cert: The own certificate. A server without one speaks plain text.
+        key: The key of ``cert``.
+        token: What a client shows, and a server demands.
+        insecure: Allow plain text beyond loopback.
+        user: A client's user at an etcd or NATS cluster.
+        password: The password of ``user``.
+        nkey: How a client signs in to a NATS cluster: a .creds file, or the seed of an nkey.
+
+    Raises:
+        ConfigError: A file or a name is missing, or two of them contradict each other.
+
     Example:
         >>> Security(ca="system", token="let-me-in").insecure
         False
@@ -97,7 +111,15 @@ class Security:
         return bool(self.cert)
 
     def permits(self, presented: str) -> bool:
-        """Whether a peer that showed ``presented`` may go on; takes the same time for every wrong token."""
+        """Whether a peer may go on; takes the same time for every wrong token.
+
+        Args:
+            presented: The token that it showed.
+
+        Example:
+            >>> Security(token="let-me-in").permits("another")
+            False
+        """
         shown = presented.encode("utf-8", "surrogatepass")  # Also what is not text at all is just a wrong token.
         return not self.token or hmac.compare_digest(self.token.encode(), shown)
 

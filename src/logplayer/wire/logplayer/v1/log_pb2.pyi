@@ -157,3 +157,11 @@ class TrimRequest(_message.Message):
     index: int
     chain: bytes
     def __init__(self, up_to: _Optional[int] = ..., index: _Optional[int] = ..., chain: _Optional[bytes] = ...) -> None: ...
+
+class AliveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AliveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -64,6 +64,11 @@ class LogStub:
                 request_serializer=logplayer_dot_v1_dot_log__pb2.TrimRequest.SerializeToString,
                 response_deserializer=logplayer_dot_v1_dot_log__pb2.InfoReply.FromString,
                 _registered_method=True)
+        self.Alive = channel.unary_unary(
+                '/logplayer.v1.Log/Alive',
+                request_serializer=logplayer_dot_v1_dot_log__pb2.AliveRequest.SerializeToString,
+                response_deserializer=logplayer_dot_v1_dot_log__pb2.AliveReply.FromString,
+                _registered_method=True)
 
 
 class LogServicer:
@@ -112,6 +117,13 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Alive(self, request, context):
+        """Answered at once, whatever the log does. Pings of HTTP/2 are answered by a server that hangs, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LogServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +156,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.Trim,
                     request_deserializer=logplayer_dot_v1_dot_log__pb2.TrimRequest.FromString,
                     response_serializer=logplayer_dot_v1_dot_log__pb2.InfoReply.SerializeToString,
+            ),
+            'Alive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Alive,
+                    request_deserializer=logplayer_dot_v1_dot_log__pb2.AliveRequest.FromString,
+                    response_serializer=logplayer_dot_v1_dot_log__pb2.AliveReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +325,33 @@ class Log:
             '/logplayer.v1.Log/Trim',
             logplayer_dot_v1_dot_log__pb2.TrimRequest.SerializeToString,
             logplayer_dot_v1_dot_log__pb2.InfoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Alive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logplayer.v1.Log/Alive',
+            logplayer_dot_v1_dot_log__pb2.AliveRequest.SerializeToString,
+            logplayer_dot_v1_dot_log__pb2.AliveReply.FromString,
             options,
             channel_credentials,
             insecure,
