@@ -22,6 +22,7 @@ from logplayer.core.routing import Owner, owner_of
 from logplayer.errors import ConfigError, UserError
 from logplayer.log.open import parse as parse_log
 from logplayer.names import check_target
+from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping, mapping_of
 from logplayer.wire.addresses import parse as parse_target
 from logplayer.wire.addresses import parse_netloc
 from logplayer.wire.security import NONE, Security, read_token
@@ -55,6 +56,7 @@ SCHEMA: dict[str, dict[str, type]] = {
         "nkey_file": str,
     },
     "spark": {"master": str, "groups": int},
+    "tables.*": {"name": str, "columns": dict, "ignore": list, "constants": dict},
 }
 ENGINES = ("spark", "in-process")
 _TYPES = {str: "text in quotes", int: "a whole number", bool: "true or false", list: "a list of texts"}
@@ -100,6 +102,7 @@ class Config:
     tick_ms: int = 50  # Too low: CPU for nothing. Too high: deadlines and idle targets are noticed late.
     drain_ms_max: int = 10_000  # How long a graceful stop waits for acks.
     spark: SparkSettings = SparkSettings()
+    tables: TableMapping = NO_MAPPING  # How targets in tables name what the log has.
     path: str = ""  # The file that it was read from; empty if there is none.
 
     # Not in the file.
@@ -167,6 +170,7 @@ def read(table: Mapping[str, Any], path: str, secure: Mapping[str, Any] | None =
         targets=targets,
         security=_security(table.get("security", {}), secure or {}, path),
         spark=SparkSettings(**spark),
+        tables=mapping_of(table["tables"], path) if "tables" in table else NO_MAPPING,
         **player,
     )
 
@@ -232,6 +236,8 @@ def _check_shape(table: Mapping[str, Any], path: str) -> None:
             raise ConfigError(
                 f"{path}: {section} = {content!r} must be a section: write [{section}] on a line of its own"
             )
+        if section == "tables":
+            continue  # mapping_of checks it.
         if f"{section}.*" not in SCHEMA:
             _check_keys(path, section, content, SCHEMA[section])
             continue

@@ -20,11 +20,9 @@ import functools
 import gc
 import os
 import threading
-import time
 import weakref
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any, TypeVar
 
 from logplayer.api import opened
@@ -36,12 +34,13 @@ from logplayer.log import producer as log_producer
 from logplayer.log.mutations import Headers
 from logplayer.log.protocol import History, Info, NewEntry, Newest, Record
 from logplayer.target import client
+from logplayer.wire import grpc_threads
 from logplayer.wire.security import NONE, Security
 
+__all__ = ["BlockingLog", "BlockingProducer", "BlockingReceipt", "consistent_cut", "open_log", "wait_for"]
 T = TypeVar("T")
 FLUSH_SECONDS = 5.0  # What a fork, or the program's end, waits for appends that are under way.
 GRPC_SECONDS = 2.0  # What they wait for gRPC's threads, which end within 20 ms; less risks a child that hangs.
-GRPC_THREADS = ("grpc", "event_engine", "lifeguard")  # How gRPC names them, as /proc shows it.
 
 
 class _Background:
@@ -107,27 +106,7 @@ def _retire() -> None:
         retired, _background = _background, None
     retired.stop()
     gc.collect()  # gRPC begins to end its threads when the last of its objects is gone.
-    _wait_for_grpc_threads(GRPC_SECONDS)
-
-
-def _wait_for_grpc_threads(seconds: float) -> None:
-    """Return once gRPC's own threads are gone, or after ``seconds``.
-
-    They end some milliseconds after its last object. A fork in between copies a mutex that one of them holds, and the
-    child waits for it for ever. Threads of a gRPC that the program itself uses do not end; that fork is the program's.
-    """
-    deadline = time.monotonic() + seconds
-    while _grpc_threads() and time.monotonic() < deadline:
-        time.sleep(0.001)
-
-
-def _grpc_threads() -> list[str]:
-    """The names of gRPC's threads in this process; empty where the system does not show threads."""
-    names = []
-    for task in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # It has just ended.
-            names.append(task.read_text().strip())
-    return [name for name in names if name.startswith(GRPC_THREADS)]
+    grpc_threads.wait_for_end(GRPC_SECONDS)
 
 
 def _after_fork() -> None:
@@ -144,7 +123,17 @@ getattr(threading, "_register_atexit", atexit.register)(_retire)
 
 
 class BlockingReceipt:
-    """A transaction that is in the log for good: ``index``, ``producer`` and ``sequence`` as in ``lp.Receipt``."""
+    """A transaction that is in the log for good. Made by ``producer.append``.
+
+    Attributes:
+        index: Where it is in the log.
+        producer: The name of its producer.
+        sequence: Its number among the producer's transactions.
+
+    Example:
+        >>> producer.append(lp.put("alice", "90")).index  # doctest: +SKIP
+        1
+    """
 
     def __init__(self, receipt: log_producer.Receipt) -> None:
         self.index = receipt.index
@@ -171,7 +160,12 @@ class BlockingReceipt:
 
 
 class BlockingProducer:
-    """A producer for any number of threads. Made by ``log.producer(name)``."""
+    """A producer for any number of threads. Made by ``log.producer(name)``.
+
+    Example:
+        >>> producer = log.producer("web-1")  # doctest: +SKIP
+        >>> producer.append(lp.put("alice", "90")).applied()  # doctest: +SKIP
+    """
 
     def __init__(self, log: BlockingLog, name: str) -> None:
         self._log = log
@@ -182,12 +176,21 @@ class BlockingProducer:
 
     @property
     def name(self) -> str:
-        """The producer's name in the log."""
+        """The producer's name in the log.
+
+        Raises:
+            LogUnavailable: The log has to be opened for this, and cannot be.
+        """
         return self._producer().name
 
     @property
     def sequence(self) -> int:
-        """The number of its newest transaction; after a restart what the log has of it."""
+        """The number of its newest transaction; after a restart what the log has of it.
+
+        Raises:
+            BadRequest: This cannot be the name of a producer.
+            LogUnavailable: The log cannot be asked.
+        """
         return self._producer().sequence
 
     def append(self, *mutations: Mutation, headers: Headers = (), timeout: float | None = None) -> BlockingReceipt:
@@ -222,6 +225,9 @@ class BlockingProducer:
             payload: An encoded transaction.
             timeout: As for :meth:`append`.
 
+        Raises:
+            LogError: As for :meth:`append`.
+
         Example:
             >>> producer.append_payload(lp.put("alice", "90").encoded).index  # doctest: +SKIP
             1
@@ -246,7 +252,12 @@ class BlockingProducer:
 
 
 class BlockingLog:
-    """A log for any number of threads, for ``with`` or until :meth:`close`. Made by :func:`open_log`."""
+    """A log for any number of threads, for ``with`` or until :meth:`close`. Made by :func:`open_log`.
+
+    Example:
+        >>> with lp.sync.open_log("grpc://127.0.0.1:7100") as log:  # doctest: +SKIP
+        ...     log.producer().append(lp.put("alice", "90"))
+    """
 
     def __init__(self, address: str, security: Security, readonly: bool) -> None:
         log_open.parse(address)
@@ -273,11 +284,32 @@ class BlockingLog:
         return made
 
     def append(self, entries: Iterable[NewEntry]) -> list[int]:
-        """Append entries that you number yourself; see ``OpenedLog.append``."""
+        """Append entries that you number yourself, as a whole or not at all.
+
+        Args:
+            entries: Each with its producer, the next sequence of that producer, and an encoded transaction.
+
+        Returns:
+            Their indexes, once they are durable. A sequence that is in the log already gets its first index.
+
+        Raises:
+            SequenceGap: A sequence was skipped; nothing was appended.
+            ProducerConflict: A sequence is in the log with another payload; nothing was appended.
+            EntryTooLarge: An entry or the group is over the limit; nothing was appended.
+            LogUnavailable: No answer; send the same again.
+
+        Example:
+            >>> log.append([lp.NewEntry("web-1", 1, lp.put("alice", "90").encoded)])  # doctest: +SKIP
+            [1]
+        """
         return _loop().run(self._opened().append(list(entries)))
 
     def read(self, first: int, last: int | None = None) -> Iterator[list[Record]]:
         """Batches of the entries ``[first, last]``; without ``last`` for ever, as they come.
+
+        Args:
+            first: The first index.
+            last: The last one. It is waited for.
 
         Raises:
             Trimmed: ``first`` is below the trim point.
@@ -303,19 +335,60 @@ class BlockingLog:
             _loop().run(close())
 
     def info(self) -> Info:
-        """Where the log is now."""
+        """Where the log is now: its id, first and last index, newest control entry, bytes.
+
+        Raises:
+            LogUnavailable: It cannot be asked.
+
+        Example:
+            >>> log.info().last  # doctest: +SKIP
+            42
+        """
         return _loop().run(self._opened().info())
 
     def newest(self, producer: str) -> Newest:
-        """A producer's newest sequence and its index, (0, 0) if it has none."""
+        """A producer's newest sequence and its index, (0, 0) if it has none; also if that entry was trimmed.
+
+        Args:
+            producer: The producer's name.
+
+        Raises:
+            BadRequest: This cannot be the name of a producer.
+            LogUnavailable: The log cannot be asked.
+
+        Example:
+            >>> log.newest("web-1")  # doctest: +SKIP
+            Newest(sequence=7, index=42)
+        """
         return _loop().run(self._opened().newest(producer))
 
     def trim(self, up_to: int, history: History | None = None) -> int:
-        """Forget the entries up to and including ``up_to``; see ``OpenedLog.trim``."""
+        """Forget the entries up to and including ``up_to``, but never the newest control entry.
+
+        Args:
+            up_to: The last index to forget. Trim no further than all targets have: see ``lp.sync.consistent_cut``.
+            history: What was read at an index; if the log has something else there, nothing is forgotten.
+
+        Returns:
+            The last index that is forgotten now.
+
+        Raises:
+            BadRequest: The index is beyond the log's end.
+            ControlJammed: The newest control entry cannot be read; nothing was forgotten.
+            LogDiverged: The log does not have ``history``; nothing was forgotten.
+
+        Example:
+            >>> log.trim(lp.sync.consistent_cut(targets))  # doctest: +SKIP
+            42
+        """
         return _loop().run(self._opened().trim(up_to, history))
 
     def close(self) -> None:
-        """End the producers, readers and connections of this process. Safe to call twice, and done at exit."""
+        """End the producers, readers and connections of this process. Safe to call twice, and done at exit.
+
+        Example:
+            >>> log.close()  # doctest: +SKIP
+        """
         self._closed = True
         self._retire(0)
 
@@ -379,6 +452,13 @@ def open_log(address: str, security: Security = NONE, *, readonly: bool = False)
 def wait_for(address: str, target: str, index: int, timeout: float = 10.0, security: Security = NONE) -> Position:
     """Return once the target has everything up to ``index``; as ``lp.wait_for``.
 
+    Args:
+        address: ``tcp://host:port`` or ``grpc://host:port``.
+        target: The target's name.
+        index: What it must have; ``receipt.index``, for example.
+        timeout: How many seconds to wait at most.
+        security: TLS and token.
+
     Raises:
         TargetError: It has not within ``timeout`` seconds.
 
@@ -391,6 +471,11 @@ def wait_for(address: str, target: str, index: int, timeout: float = 10.0, secur
 
 def consistent_cut(targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE) -> int:
     """The index up to which every target has everything; as ``lp.consistent_cut``.
+
+    Args:
+        targets: Names with their addresses.
+        timeout: How many seconds to wait for each answer.
+        security: TLS and token.
 
     Raises:
         TargetError: A target did not answer.

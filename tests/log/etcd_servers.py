@@ -58,3 +58,15 @@ def ask_gateway(port: int, path: str, **content: Any) -> None:
             if attempt == 599:
                 raise
             time.sleep(0.1)
+
+
+def enable_users(port: int) -> None:
+    """Two users with the password ``secret``: ``root``, and ``app``, who may touch the keys of logs."""
+    for name in ("root", "app"):
+        ask_gateway(port, "auth/user/add", name=name, password="secret")
+        ask_gateway(port, "auth/role/add", name=name)
+    keys = {"key": "bG9ncGxheWVyLw==", "range_end": "bG9ncGxheWVyMA=="}  # logplayer/ to logplayer0
+    ask_gateway(port, "auth/role/grant", name="app", perm={"permType": "READWRITE", **keys})
+    for name in ("root", "app"):
+        ask_gateway(port, "auth/user/grant", user=name, role=name)
+    ask_gateway(port, "auth/enable")

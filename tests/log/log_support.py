@@ -28,7 +28,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def run_check(check: logs.Check, harness: logs.Harness) -> None:
+async def run_check(check: logs.LogCheck, harness: logs.Harness) -> None:
     try:
         if check is logs.check_full_disk and hasattr(harness, "use_small_disk"):
             harness.use_small_disk()

@@ -17,7 +17,7 @@ from logplayer.log import append_codec, append_service
 from logplayer.log.client import LogClient
 from logplayer.log.file.log import FileLog
 from logplayer.log.grpc_errors import MESSAGE_BYTES_MAX, VERSIONS_KEY
-from logplayer.log.protocol import BadRequest, History, Info, NewEntry, Newest, Record
+from logplayer.log.protocol import History, Info, NewEntry, Newest, Record
 from logplayer.log.server import APPENDS_BYTES_MAX, SERVICE, LogServer
 from logplayer.testing.conformance.log_check import entry
 from logplayer.testing.conformance.log_harness import ServerProcess
@@ -282,11 +282,11 @@ async def test_a_server_that_stops_answers_what_it_has_read() -> None:
         append = asyncio.create_task(client.append([entry("p", 1)]))
         while not held.calls:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        stop = asyncio.create_task(server.stop(10))
+        stop = asyncio.create_task(server.stop(3600))  # It need not wait for the client, which stays.
         await asyncio.sleep(0.1)
         held.go.set()
         assert await in_time(append) == [1]
-        await asyncio.wait_for(stop, 5)
+        await in_time(stop)
 
 
 async def test_another_log_behind_the_same_address_is_refused(tmp_path: Path, log: FileLog) -> None:
@@ -365,7 +365,7 @@ async def raw(where: str, *messages: bytes) -> Any:
     options = [("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(where, options=options) as channel:
         method: Any = channel.stream_stream(f"/{SERVICE}/AppendStream", None, None)
-        call = method(iter(messages), timeout=20, metadata=[(VERSIONS_KEY, versions.to_text(versions.OURS))])
+        call = method(iter(messages), timeout=120, metadata=[(VERSIONS_KEY, versions.to_text(versions.OURS))])
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for _ in call:
                 pass
@@ -382,14 +382,3 @@ async def test_a_stream_that_breaks_the_rules_is_ended(log: FileLog) -> None:
         for second in (calls(3, 3), calls(1, 3), b"\xff" * 9, calls(2, 4, append_service.STREAM_BYTES_MAX)):
             assert await raw(where, calls(1, 1), second) is grpc.StatusCode.INVALID_ARGUMENT
         assert (await log.info()).last == 2
-
-
-async def test_groups_given_together_are_appended_each_by_itself(log: FileLog) -> None:
-    groups = [[entry("p", 1), entry("p", 2)], [], [entry("p", 5)], [entry("p", 3)]]
-    done = await log.append_groups(groups)
-    assert (done[0], done[3]) == ([1, 2], [3])
-    assert isinstance(done[1], BadRequest)
-    assert isinstance(done[2], SequenceGap)
-    await log.close()
-    [closed] = await log.append_groups([[entry("p", 4)]])
-    assert isinstance(closed, LogUnavailable)

@@ -56,6 +56,16 @@ def test_a_bad_first_line(log: Path) -> None:
     assert append(log, transaction(producer="q", sequence=2)).stderr.endswith("send 1 next; nothing was appended\n")
 
 
+def test_what_was_not_appended_is_said_once(log: Path) -> None:
+    other = transaction(mutations=[{"key": "k", "value": "another"}], producer="p", sequence=2)
+    [line] = append(log, other).stderr.splitlines()
+    assert line.count("nothing was appended") == 1, line
+    [line] = append(log, transaction() + other).stderr.splitlines()
+    assert "sequence 2 of producer 'p' has another payload in the log, at index 2" in line
+    assert "nothing was appended" not in line
+    assert line.endswith("lines 1 to 1 are in the log (indexes 3 to 3): send from line 2 on")
+
+
 def test_what_was_there_already_is_not_called_appended(log: Path) -> None:
     again = transaction(producer="p", sequence=2)
     assert append(log, again).stdout == "appended 0 transactions; 1 was in the log already, at 2\n"

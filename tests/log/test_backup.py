@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from logplayer.cli import log_group
 from logplayer.errors import LogFormatError, UserError
 from logplayer.log.client import LogClient
-from logplayer.log.file import backup as backups
+from logplayer.log.file import copying
 from logplayer.log.file.backup import MANIFEST, backup_log, restore_log
 from logplayer.log.file.directory import Directory
 from logplayer.log.file.log import FileLog
@@ -106,7 +106,7 @@ async def test_a_log_that_is_trimmed_meanwhile(tmp_path: Path) -> None:
 
 async def test_a_segment_that_a_trim_removes_under_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy begins again: with the second segment missing it would have a hole."""
-    copy, removed = backups._copy_database, list[int]()
+    copy, removed = copying._copy_database, list[int]()
     async with opened(tmp_path / "log") as log:
         await fill(log, "p", 1, 400)
         second = log.directory.segments()[1]
@@ -117,7 +117,7 @@ async def test_a_segment_that_a_trim_removes_under_the_copy(tmp_path: Path, monk
             if not removed:
                 removed.append(asyncio.run_coroutine_threadsafe(log.trim(second + 200), loop).result(PATIENCE))
 
-        monkeypatch.setattr(backups, "_copy_database", copy_after_trim)
+        monkeypatch.setattr(copying, "_copy_database", copy_after_trim)
         made = await backup_log(tmp_path / "log", tmp_path / "backup")
         live = await everything(log)
     assert (made.first, made.last) == (second + 201, 400)
@@ -130,7 +130,7 @@ async def test_a_segment_that_a_trim_removes_under_the_copy(tmp_path: Path, monk
 
 async def test_a_history_that_grows_under_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy knows no sequence of the time after it: the restored log gives these to other indexes."""
-    copy = backups._copy_history
+    copy = copying._copy_history
     async with opened(tmp_path / "log") as log:
         await fill(log, "p", 1, 200)
         loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ async def test_a_history_that_grows_under_the_copy(tmp_path: Path, monkeypatch: 
             asyncio.run_coroutine_threadsafe(go_on(), loop).result(PATIENCE)
             copy(*arguments)
 
-        monkeypatch.setattr(backups, "_copy_history", copy_later)
+        monkeypatch.setattr(copying, "_copy_history", copy_later)
         await backup_log(tmp_path / "log", tmp_path / "backup")
     with closing(sqlite3.connect(tmp_path / "backup" / "history.db")) as db:
         assert db.execute("SELECT count(*) FROM spans").fetchone() == (0,)

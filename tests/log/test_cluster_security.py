@@ -22,7 +22,7 @@ from logplayer.log.open import open_log
 from logplayer.log.protocol import Log
 from logplayer.testing.conformance.logs import collect, fill, in_time
 from logplayer.wire.security import NONE, Security
-from tests.log.etcd_servers import ask_gateway, one_etcd
+from tests.log.etcd_servers import enable_users, one_etcd
 from tests.log.log_support import missing
 from tests.servers import Authority
 
@@ -70,14 +70,7 @@ async def test_etcd_with_client_certificates(
 async def test_etcd_with_a_user(tmp_path: Path) -> None:
     """A user who may touch the keys of logs; tokens end, and a new one is got in the middle of the work."""
     with one_etcd(tmp_path, auth_token="simple", auth_token_ttl="1") as port:
-        for name in ("root", "app"):
-            ask_gateway(port, "auth/user/add", name=name, password="secret")
-            ask_gateway(port, "auth/role/add", name=name)
-        keys = {"key": "bG9ncGxheWVyLw==", "range_end": "bG9ncGxheWVyMA=="}  # logplayer/ to logplayer0
-        ask_gateway(port, "auth/role/grant", name="app", perm={"permType": "READWRITE", **keys})
-        for name in ("root", "app"):
-            ask_gateway(port, "auth/user/grant", user=name, role=name)
-        ask_gateway(port, "auth/enable")
+        enable_users(port)
         address = f"etcd://127.0.0.1:{port}/x"
         for user in ("app", "root"):
             await use(address, Security(user=user, password="secret"))
@@ -117,6 +110,7 @@ async def test_plain_text_beyond_loopback_is_refused() -> None:
     for address, security in (
         ("etcd://192.0.2.1:2379/x", NONE),
         ("nats://192.0.2.1:4222/x", Security(user="app", password="secret")),
+        ("nats://192.0.2.1:4222/x", NONE),
     ):
         with pytest.raises(ConfigError, match="not loopback"):
             await in_time(open_log(address, security))

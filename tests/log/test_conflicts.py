@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,10 +18,12 @@ from logplayer.log.client import LogClient
 from logplayer.log.file.log import FileLog
 from logplayer.log.grpc_errors import from_status, to_status
 from logplayer.log.open import open_log
-from logplayer.log.protocol import NewEntry, producer_conflict, sequence_gap
+from logplayer.log.protocol import Kind, NewEntry, Newest
+from logplayer.log.refusals import producer_conflict, sequence_gap
 from logplayer.testing.conformance.log_check import entry
 from logplayer.testing.conformance.log_harness import ServerProcess
 from logplayer.testing.conformance.logs import collect, fill
+from tests.servers import require
 
 TWIN = """
 import asyncio, json, sys
@@ -94,13 +98,15 @@ async def test_facts_of_an_error_travel(tmp_path: Path) -> None:
     server = ServerProcess(f"file://{tmp_path}/log")
     await server.start()
     log = await LogClient.open(server.where)
-    await log.append([NewEntry("Zoë", 1, b"one")])
-    with pytest.raises(ProducerConflict) as conflict:
+    await log.append([NewEntry("Zoë", number, b"one") for number in (1, 2, 3)])
+    with pytest.raises(ProducerConflict, match=r"at index 1; .*newest of this producer is 3, at index 3") as conflict:
         await log.append([NewEntry("Zoë", 1, b"two")])
-    assert (conflict.value.producer, conflict.value.sequence, conflict.value.index) == ("Zoë", 1, 1)
+    found = conflict.value
+    assert (found.producer, found.sequence, found.index) == ("Zoë", 1, 1)
+    assert (found.newest, found.newest_index) == (3, 3), "how far the twin is"
     with pytest.raises(SequenceGap) as gap:
         await log.append([NewEntry("Zoë", 7, b"two")])
-    assert (gap.value.producer, gap.value.sequence, gap.value.newest, gap.value.expected) == ("Zoë", 7, 1, 2)
+    assert (gap.value.producer, gap.value.sequence, gap.value.newest, gap.value.expected) == ("Zoë", 7, 3, 4)
     await log.close()
     await server.stop()
 
@@ -116,10 +122,10 @@ def test_facts_that_make_no_sense_are_left_out(facts: str) -> None:
 
     error = from_status(Status(), "here")  # type: ignore[arg-type]
     assert isinstance(error, ProducerConflict)
-    assert vars(error) == {"index": 0, "producer": "", "sequence": 0}
+    assert vars(error) == {"index": 0, "producer": "", "sequence": 0, "newest": 0, "newest_index": 0}
 
 
-@pytest.mark.parametrize("error", [producer_conflict("p", 3, 7), sequence_gap("p", 5, 3)])
+@pytest.mark.parametrize("error", [producer_conflict("p", 3, 7, Newest(9, 12)), sequence_gap("p", 5, 3)])
 def test_status_and_back(error: LogError) -> None:
     _, details, trailing = to_status(error)
 
@@ -132,6 +138,17 @@ def test_status_and_back(error: LogError) -> None:
 
     again = from_status(Status(), "here")  # type: ignore[arg-type]
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_a_log_that_cannot_refuse_twins_warns_with_both_indexes(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka. test_kafka.py has the two writers; here is what either of them reads."""
+    require("confluent_kafka")
+    from logplayer.log.kafka import sequence_map
+
+    state = sequence_map.KafkaLogState(cast(Any, SimpleNamespace(where="kafka://here/log")))
+    for offset, producer, sequence in ((0, "twin", 1), (1, "other", 1), (2, "twin", 1)):
+        assert state.learn(offset, producer, sequence, Kind.DATA, bytes([offset] * 8), b"c" * 8)
+    assert "holds 'twin'/1 twice, at index 1 and again at index 3: two writers" in caplog.text
 
 
 async def test_a_retry_that_waits_with_its_first_try(tmp_path: Path) -> None:

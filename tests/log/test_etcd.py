@@ -202,6 +202,13 @@ async def test_a_full_quota(tmp_path: Path) -> None:
             await in_time(log.append([entry("p", more, 100_000)]))
         assert not await keeper.is_alarmed()
         assert await in_time(log.append([entry("p", 7, 100_000)])) == [7]  # Trimmed long ago.
+        await in_time(keeper.defragment())
+        assert log.keeper_counts.defragmentations.count >= 3
+        for _ in range(600):  # Every few seconds, as it is due.
+            if log.keeper_counts.compactions.count:
+                break
+            await asyncio.sleep(0.2)
+        assert log.keeper_counts.compactions.count > 0
         await log.close()
     finally:
         cluster.down()

@@ -81,11 +81,12 @@ async def test_small_entries_do_not_let_the_write_ahead_log_grow_without_end(
     monkeypatch.setattr(checkpoint.Checkpointer, "_checkpoint", noted)
     log = await FileLog.open(tmp_path / "log", segment_bytes=500_000)
     wal = segment.wal_of(log.directory.segment(1))
-    for sequence in range(1, 301):
+    for sequence in range(1, 1001):
         await log.append([NewEntry("p", sequence, bytes(60))])
-    assert wal.stat().st_size < 4 << 20, "10 MB were written"
+    # Appends do not wait for the thread that moves the pages, and a slow disk makes it late.
+    assert wal.stat().st_size < 16 << 20, "32 MB were written"
     assert "RESTART" in asked  # A writer that rests lets a passive checkpoint do; under load only this one helps.
     await log.close()
     again = await FileLog.open(tmp_path / "log")
-    assert [record.index for record in await collect(again, 1, 300)] == list(range(1, 301))
+    assert [record.index for record in await collect(again, 1, 1000)] == list(range(1, 1001))
     await again.close()

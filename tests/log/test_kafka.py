@@ -14,14 +14,14 @@ import pytest
 import logplayer.errors as e
 from logplayer.log.chain import breaks
 from logplayer.log.open import open_log, parse
-from logplayer.log.protocol import Log
+from logplayer.log.protocol import Log, NewEntry
 from logplayer.testing.conformance import logs
 from logplayer.testing.conformance.log_check import AckedAppend, LogChecker, entry, payload
 from logplayer.testing.conformance.log_harness import flip_in_files, produce
 from logplayer.testing.conformance.logs import collect, fill
 from tests.kafka_servers import kafka_brokers
 from tests.log.log_support import run_check
-from tests.servers import IN_CI
+from tests.servers import IN_CI, require
 
 CHECKS = [check for check in logs.CHECKS if check is not logs.check_full_disk]
 """All but the full disk: a Kafka broker shuts down then, and there is no limit that would make it refuse instead."""
@@ -90,7 +90,7 @@ async def more_acks(acked: list[AckedAppend], count: int) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=logs.name)
-async def test_kit(check: logs.Check, broker: Any, address: str) -> None:
+async def test_kit(check: logs.LogCheck, broker: Any, address: str) -> None:
     await run_check(check, KafkaHarness(broker, address))
 
 
@@ -126,12 +126,40 @@ async def test_a_rival_writer_is_seen_but_not_refused(
             for log, producer in ((one, "a"), (other, "b")):
                 [index] = await log.append([entry(producer, round_)])
                 watcher.acknowledge([AckedAppend(producer, round_, index)])
+    from logplayer.log.kafka.log import KafkaLog  # Its client may not be installed.
+
     assert "another writer" in caplog.text
+    assert isinstance(one, KafkaLog)
+    assert isinstance(other, KafkaLog)
+    assert [log.writer_counts.commits.count for log in (one, other)] == [5, 5]
+    assert sum(log.writer_counts.conflicts for log in (one, other)) > 0
     await watcher.catch_up(one)
     await watcher.prove_all(other)
     broken = [[record.index for record in breaks(b"", await collect(log, 1, 10))] for log in (one, other)]
     assert broken[0] == broken[1] != []
     assert (await one.info()).unfenced
+    await one.close()
+    await other.close()
+
+
+async def test_twins_with_one_producer_name_are_named_with_both_indexes(
+    broker: Any, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each numbers as if it were alone. Kafka takes both, and each of the two says so as soon as it appends again."""
+    one, other = await open_log(address), await open_log(address)
+    with caplog.at_level(logging.WARNING):
+        for log, producer in ((one, "a"), (other, "b")):
+            await log.append([entry(producer, 1)])
+        [first] = await one.append([NewEntry("twin", 1, b"of one")])
+        [second] = await other.append([NewEntry("twin", 1, b"of the other")])
+        warning = f"holds 'twin'/1 twice, at index {first} and again at index {second}: two writers"
+        async with asyncio.timeout(60):
+            for number in range(2, 1000):
+                if caplog.text.count(warning) == 2:  # One of each.
+                    break
+                for log, producer in ((one, "a"), (other, "b")):
+                    await log.append([entry(producer, number)])
+    assert caplog.text.count(warning) == 2
     await one.close()
     await other.close()
 
@@ -231,13 +259,13 @@ async def test_a_closed_log_says_so(broker: Any, address: str) -> None:
 
 
 async def test_no_broker_is_said_at_once() -> None:
-    pytest.importorskip("confluent_kafka")
+    require("confluent_kafka")
     with pytest.raises(e.LogUnavailable, match="is the cluster up"):
         await open_log("kafka://127.0.0.1:1/shop")
 
 
 async def test_settings_of_the_client_come_from_a_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("confluent_kafka")
+    require("confluent_kafka")
     from logplayer.log.kafka.link import KafkaLink
 
     file = tmp_path / "kafka.properties"

@@ -12,11 +12,11 @@ from tests.log.log_support import run_check
 
 
 @pytest.mark.parametrize("check", logs.CHECKS, ids=logs.name)
-async def test_etcd(check: logs.Check, etcd_cluster: EtcdCluster, log_name: str) -> None:
+async def test_etcd(check: logs.LogCheck, etcd_cluster: EtcdCluster, log_name: str) -> None:
     await run_check(check, EtcdHarness(etcd_cluster, log_name))
 
 
 @pytest.mark.parametrize("check", logs.CHECKS, ids=logs.name)
-async def test_server_over_etcd(check: logs.Check, etcd_cluster: EtcdCluster, log_name: str) -> None:
+async def test_server_over_etcd(check: logs.LogCheck, etcd_cluster: EtcdCluster, log_name: str) -> None:
     inner = EtcdHarness(etcd_cluster, log_name)
     await run_check(check, ServedHarness(inner, inner.address))

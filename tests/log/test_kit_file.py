@@ -12,7 +12,7 @@ from tests.log.log_support import run_check
 
 
 @pytest.mark.parametrize("check", logs.CHECKS, ids=logs.name)
-async def test_file(check: logs.Check, tmp_path: Path) -> None:
+async def test_file(check: logs.LogCheck, tmp_path: Path) -> None:
     await run_check(check, FileHarness(tmp_path))
 
 

@@ -12,11 +12,11 @@ from tests.log.log_support import run_check
 
 
 @pytest.mark.parametrize("check", logs.CHECKS, ids=logs.name)
-async def test_nats(check: logs.Check, nats_cluster: Cluster, log_name: str) -> None:
+async def test_nats(check: logs.LogCheck, nats_cluster: Cluster, log_name: str) -> None:
     await run_check(check, NatsHarness(nats_cluster, log_name))
 
 
 @pytest.mark.parametrize("check", logs.CHECKS, ids=logs.name)
-async def test_server_over_nats(check: logs.Check, nats_cluster: Cluster, log_name: str) -> None:
+async def test_server_over_nats(check: logs.LogCheck, nats_cluster: Cluster, log_name: str) -> None:
     inner = NatsHarness(nats_cluster, log_name)
     await run_check(check, ServedHarness(inner, inner.address))

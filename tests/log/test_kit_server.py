@@ -12,7 +12,7 @@ from tests.log.log_support import run_check
 
 
 @pytest.mark.parametrize("check", [*logs.CHECKS, *logs.SERVED_CHECKS], ids=logs.name)
-async def test_server_over_file(check: logs.Check, tmp_path: Path) -> None:
+async def test_server_over_file(check: logs.LogCheck, tmp_path: Path) -> None:
     inner = FileHarness(tmp_path)
     if check is logs.check_full_disk:
         try:

@@ -117,6 +117,7 @@ def test_bad_lines(tmp_path: Path, stdin: str, says: str) -> None:
     ("address", "says"),
     [
         ("fiel:///x", "did you mean file://"),
+        ("tcp://127.0.0.1:7100", "did you mean grpc://"),
         ("file://relative", "three slashes"),
         ("/var/wal", "write for example file:///var/wal"),
         ("grpc://host", "needs host:port"),

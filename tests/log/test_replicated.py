@@ -6,13 +6,17 @@ import asyncio
 import signal
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from logplayer.admin.exposition import Samples, exposition
+from logplayer.admin.log_face import log_face
 from logplayer.core.entry import Checkpoint, HashMap, Takeover
-from logplayer.errors import SequenceGap
+from logplayer.errors import LogUnavailable, SequenceGap
 from logplayer.log import control_chain as chain
 from logplayer.log import position_writer
 from logplayer.log.local_cluster import NODES
 from logplayer.log.protocol import Log
+from logplayer.log.server import LogServer
 from logplayer.testing.conformance.log_check import AckedAppend, LogChecker, entry
 from logplayer.testing.conformance.log_cluster import ClusterHarness, wait_for_acks
 from logplayer.testing.conformance.log_harness import produce
@@ -70,6 +74,24 @@ async def test_another_writer_makes_no_hole_in_what_is_under_way(harness: Cluste
         await log.close()
 
 
+async def test_commits_and_lost_positions_are_metrics(harness: ClusterHarness) -> None:
+    first, second = await in_time(harness.connect()), await in_time(harness.connect())
+    for log, producer, sequence in ((first, "a", 1), (second, "b", 1), (first, "a", 2), (second, "b", 2)):
+        await in_time(log.append([entry(producer, sequence)]))
+    found = []
+    for log in (first, second):
+        samples = Samples()
+        await log_face("x", log, LogServer(log)).metrics(samples)
+        families = text_string_to_metric_families(exposition(samples).decode())
+        found.append({sample.name: sample.value for family in families for sample in family.samples})
+    assert all(one["logplayer_log_commit_seconds_count"] == 2 for one in found)
+    assert all(one["logplayer_log_commit_seconds_sum"] > 0 for one in found)
+    assert sum(one["logplayer_log_conflicts_total"] for one in found) >= 2  # Each was overtaken once.
+    assert all(("logplayer_log_compaction_seconds_count" in one) is hasattr(first, "keeper_counts") for one in found)
+    for log in (first, second):
+        await log.close()
+
+
 async def test_a_writer_whose_state_is_old_looks_again_before_it_refuses(harness: ClusterHarness) -> None:
     """A producer and an operator that change from one log server to the other, in the middle of their work."""
     first, second = await in_time(harness.connect()), await in_time(harness.connect())
@@ -113,6 +135,33 @@ async def test_the_leader_dies_under_producers_and_readers(harness: ClusterHarne
     tasks[3].cancel()
     watcher.acknowledge(acked)
     await watcher.catch_up(log)
+    await log.close()
+
+
+async def test_two_lost_members(harness: ClusterHarness) -> None:
+    """Nothing is taken that a majority does not have; when one is back, all is there and appends go on."""
+    log = await in_time(harness.connect())
+    assert await fill(log, 20) == list(range(1, 21))
+    watcher = LogChecker()
+    watcher.acknowledge(AckedAppend("p", s, s) for s in range(1, 21))
+    leader = await harness.leader(log)
+    lost = [leader, (leader + 1) % NODES]
+    patience = log.link.patience_seconds
+    try:
+        for node in lost:
+            await asyncio.to_thread(harness.cluster.kill, node)
+        log.link.patience_seconds = log._writer._engine.patience_seconds = 2.0
+        with pytest.raises(LogUnavailable):
+            await in_time(log.append([entry("p", 21)]))
+        log.link.patience_seconds = log._writer._engine.patience_seconds = patience * 4
+        again = asyncio.create_task(log.append([entry("p", 21)]))
+        await asyncio.to_thread(harness.cluster.start, lost[1])
+        assert await in_time(again) == [21]
+        watcher.acknowledge([AckedAppend("p", 21, 21)])
+        await in_time(watcher.catch_up(log))
+    finally:
+        await asyncio.to_thread(harness.cluster.up)
+    await in_time(watcher.prove_all(log))
     await log.close()
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 import logplayer.log.server as server_module
 from logplayer.errors import LogError, LogUnavailable, Unavailable, VersionMismatch
+from logplayer.log.append_service import AppendService
 from logplayer.log.client import LogClient
 from logplayer.log.file.log import FileLog
 from logplayer.log.frame import encode_frame
 from logplayer.log.protocol import NewEntry
+from logplayer.log.room import Room
 from logplayer.log.server import LogServer
 from logplayer.testing.conformance.log_check import LogChecker, entry
 from logplayer.testing.conformance.log_harness import ServerProcess
@@ -140,14 +143,20 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
     await log.close()
 
 
-class GoneReader:
-    """A call whose client was killed: gRPC says so only when something is written."""
+class GoneClient:
+    """A call whose client was killed after its first message: gRPC says so only when something is written."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: Message) -> None:
         self.writes = 0
+        self._said = [said.SerializeToString()]
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
 
     async def read(self) -> bytes:
-        return pb.ReadRequest(first=1).SerializeToString()
+        if not self._said:
+            await asyncio.Event().wait()
+        return self._said.pop()
 
     async def write(self, data: bytes) -> None:
         self.writes += 1
@@ -156,7 +165,17 @@ class GoneReader:
 
 async def test_a_reader_that_was_killed_ends_its_call_without_an_error(tmp_path: Path) -> None:
     log = await Fountain.open(tmp_path / "log")
-    gone = GoneReader()
+    gone = GoneClient(pb.ReadRequest(first=1))
     await in_time(LogServer(log)._read(gone))
     assert gone.writes == 1
+    await log.close()
+
+
+async def test_a_producer_that_was_killed_ends_its_stream_without_an_error(tmp_path: Path) -> None:
+    """What it had sent is in the log all the same."""
+    log = await FileLog.open(tmp_path / "log")
+    service = AppendService(log, Room(1 << 20))
+    gone = GoneClient(pb.AppendCalls(first=1, entries=[pb.NewEntry(producer="p", sequence=1)]))
+    await in_time(service.serve(gone))
+    assert (gone.writes, (await log.info()).last) == (1, 1)
     await log.close()

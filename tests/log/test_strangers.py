@@ -54,11 +54,11 @@ async def call(where: str, method: str, body: bytes, token: str | None) -> Any:
         try:
             if method in ("Read", "AppendStream"):  # To the server both are streams, which end after one message.
                 stream: Any = channel.unary_stream(f"/{SERVICE}/{method}", None, None)
-                async for _ in stream(body, metadata=metadata, timeout=20):
+                async for _ in stream(body, metadata=metadata, timeout=120):
                     pass
             else:
                 unary: Any = channel.unary_unary(f"/{SERVICE}/{method}", None, None)
-                await unary(body, metadata=metadata, timeout=20)
+                await unary(body, metadata=metadata, timeout=120)
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK

@@ -22,7 +22,8 @@ from logplayer.wire.logplayer.v1 import log_pb2 as pb
 
 CALLS_COUNT_MAX = 1000
 """What a message may hold, so that the refusal of all of them is not a long message either."""
-_KINDS = dict(enumerate(KINDS))  # Not by position: -1 is no kind.
+_new_tuple = tuple.__new__  # A third of the time that the class itself takes.
+_KINDS = dict(enumerate(KINDS))  # Not by position: -1 is not a kind.
 
 
 @functools.lru_cache(4096)
@@ -65,7 +66,9 @@ def decode_calls(data: bytes, first: int) -> list[list[NewEntry]]:
     if len(counts or message.entries) > CALLS_COUNT_MAX:
         raise BadRequest(f"a message has {len(counts or message.entries)} calls; the limit is {CALLS_COUNT_MAX}")
     try:
-        entries = [NewEntry(m.producer, m.sequence, m.payload, _KINDS[m.kind]) for m in message.entries]
+        entries: list[NewEntry] = [
+            _new_tuple(NewEntry, (m.producer, m.sequence, m.payload, _KINDS[m.kind])) for m in message.entries
+        ]
     except KeyError:
         raise BadRequest("an entry's kind must be DATA or CONTROL") from None
     if not counts:

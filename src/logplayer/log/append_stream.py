@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -20,9 +21,17 @@ from logplayer.log.grpc_errors import ADMITTED_KEY, ServerUnreachable, error_nam
 from logplayer.log.pause import Pause
 from logplayer.log.protocol import NewEntry
 
-Failed = Callable[[grpc.aio.AioRpcError | None], None]
-Open = Callable[[], tuple[Any, Failed]]
-"""Opens a call to a server, and says whom to tell if it fails."""
+
+class OpenStream(NamedTuple):
+    """A stream to a server."""
+
+    call: Any
+    watched: AbstractContextManager[None]  # Ends the call if the server hangs, while it is entered.
+    heard: Callable[[], None]  # Hears of each answer.
+    failed: Callable[[grpc.aio.AioRpcError | None], None]  # Hears when it fails, and why.
+
+
+OpenCall = Callable[[], OpenStream]
 Send = Callable[[Sequence[NewEntry]], Awaitable[list[int]]]
 
 
@@ -32,7 +41,7 @@ class AppendStream:
     Belongs to one event loop.
     """
 
-    def __init__(self, open_call: Open, alone: Send, where: str, patience_seconds: float) -> None:
+    def __init__(self, open_call: OpenCall, alone: Send, where: str, patience_seconds: float) -> None:
         self._open_call = open_call
         self._send_alone = alone
         self._where = where
@@ -93,16 +102,18 @@ class AppendStream:
 
     async def _converse(self) -> None:
         """One stream, from its opening to its end."""
-        call, failed = self._open_call()
+        call, watched, heard, failed = self._open_call()
         self._call, self._moving = call, False
         writer = asyncio.create_task(self._write(call))
         answered = False
         try:
-            while (data := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]  # The stubs lack it.
-                self._queue.answered(decode_answers(data), error_named)
-                answered = True
-                self._pause.reset()
-                self._wake.set()
+            with watched:
+                while (data := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]  # Not in the stubs.
+                    heard()
+                    self._queue.answered(decode_answers(data), error_named)
+                    answered = True
+                    self._pause.reset()
+                    self._wake.set()
         except grpc.aio.AioRpcError as error:
             failed(error)
             raise from_stream_status(error, self._where) from None

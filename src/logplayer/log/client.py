@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc
 
 from logplayer.errors import CorruptEntry, LogError, LogUnavailable, NotALog
-from logplayer.log.append_stream import AppendStream
+from logplayer.log.append_stream import AppendStream, OpenStream
 from logplayer.log.frame import decode_reply, last_index
 from logplayer.log.grpc_errors import LOG_ID_KEY, VERSIONS_KEY, ServerUnreachable, from_status, is_away
 from logplayer.log.pause import Pause
@@ -55,10 +55,11 @@ class LogClient:
         self._servers.metadata = (*(call_metadata(security) or ()), _says(versions.OURS))
         self._appends = AppendStream(self._open_stream, self._send, self._where, patience_seconds)
 
-    def _open_stream(self) -> tuple[Any, Callable[[grpc.aio.AioRpcError | None], None]]:
-        """A stream to the current server, and whom to tell when it fails."""
+    def _open_stream(self) -> OpenStream:
+        """To the current server."""
         endpoint = self._servers.current
-        return endpoint.appends(metadata=self._servers.metadata), partial(self._servers.failed, endpoint)
+        call = endpoint.appends(metadata=self._servers.metadata)
+        return OpenStream(call, endpoint.watched(call), endpoint.heard, partial(self._servers.failed, endpoint))
 
     def _move(self) -> None:
         self._appends.move()
@@ -165,10 +166,12 @@ class LogClient:
             endpoint = self._servers.current
             call = endpoint.read(pb.ReadRequest(first=after + 1, last=last or 0), metadata=self._servers.metadata)
             try:
-                async for data in call:
-                    yield after, data
-                    after = max(after, last_index(data))  # Never back, whatever a broken server sent.
-                    pause.reset()
+                with endpoint.watched(call):
+                    async for data in call:
+                        endpoint.heard()
+                        yield after, data
+                        after = max(after, last_index(data))  # Never back, whatever a broken server sent.
+                        pause.reset()
                 return
             except grpc.aio.AioRpcError as error:
                 self._servers.failed(endpoint, error)

@@ -13,9 +13,10 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from logplayer.core.entry import Mutation
 from logplayer.errors import LogPlayerError, UserError
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
-from logplayer.wire.rows import Column, Op, encode_row, row_change, row_key
+from logplayer.wire.rows import Column, Op, decode_row, encode_row, row_change, row_key
 from logplayer.wire.values import Json
 
 OPS = {"put": Op.PUT, "patch": Op.PATCH, "delete": Op.DELETE}
@@ -24,6 +25,11 @@ FIELDS = {"table", "op", "key", "columns", "place", "target"}
 
 def parse_row(value: dict[str, Any], where: str) -> pb.Mutation:
     """A row as a line gave it, or what is wrong with it."""
+    return pb.Transaction.FromString(encode_json_row(value, where).encoded).mutations[0]
+
+
+def encode_json_row(value: dict[str, Any], where: str) -> Mutation:
+    """The same, encoded."""
     op = value.get("op", "put")
     if op not in OPS:
         raise UserError(f"{where} has op {op!r}; of a row it must be put, patch or delete")
@@ -40,10 +46,9 @@ def parse_row(value: dict[str, Any], where: str) -> pb.Mutation:
         [(str(name), parse_value(one, f"{where}, column {name!r}")) for name, one in pairs], key, where
     )
     try:
-        made = encode_row(OPS[op], value["table"], columns, place=place, target=target)
+        return encode_row(OPS[op], value["table"], columns, place=place, target=target)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    return pb.Transaction.FromString(made.encoded).mutations[0]
 
 
 def _with_keys(pairs: list[tuple[str, Any]], key: list[str], where: str) -> list[Column]:
@@ -69,12 +74,12 @@ def parse_value(value: Any, where: str) -> Any:
             return [parse_value(item, where) for item in content]
         if kind == "json":
             return Json(content)
-        if kind in _READ and isinstance(content, str):
+        if kind in READERS and isinstance(content, str):
             try:
-                return _READ[kind](content)
+                return READERS[kind](content)
             except (ValueError, ArithmeticError):
                 raise UserError(f"{where}: {content!r:.60} is not a {kind.replace('_', ' ')}") from None
-    known = ", ".join((*_READ, "json", "array"))
+    known = ", ".join((*READERS, "json", "array"))
     raise UserError(f'{where}: write a plain value, or an object that names its type ({known}): {{"decimal": "9.90"}}')
 
 
@@ -92,7 +97,7 @@ def _local(text: str) -> datetime:
     return found
 
 
-_READ: dict[str, Callable[[str], Any]] = {
+READERS: dict[str, Callable[[str], Any]] = {
     "decimal": Decimal,
     "bytes": bytes.fromhex,
     "timestamp": _zoned,
@@ -137,13 +142,11 @@ def row_to_dict(mutation: pb.Mutation) -> dict[str, Any] | None:
         return None
     if change.op == Op.DDL:
         return {"op": "ddl", "sql": change.sql, "target": change.target}
-    pairs = [(column.name, value_to_json(column.value)) for column in change.columns]
-    named = dict(pairs)
     shown: dict[str, Any] = {
         "table": change.table,
         "op": change.op.name.lower(),
         "key": [column.name for column in change.columns if column.key],
-        "columns": named if len(named) == len(pairs) else pairs,
+        "columns": columns_to_json(change.columns),
     }
     place = _place(change.table, change.columns, change.key)
     if place:
@@ -151,6 +154,19 @@ def row_to_dict(mutation: pb.Mutation) -> dict[str, Any] | None:
     if change.target:
         shown["target"] = change.target
     return shown
+
+
+def columns_to_json(columns: tuple[Column, ...]) -> Any:
+    """An object, or a list of pairs if a name is there twice."""
+    pairs = [(column.name, value_to_json(column.value)) for column in columns]
+    named = dict(pairs)
+    return named if len(named) == len(pairs) else pairs
+
+
+def place_of(row: Mutation, key: bytes) -> str:
+    """The key column by which an encoded row is placed if its key is this one; empty if by none."""
+    change = decode_row(row.encoded)
+    return _place(change.table, change.columns, key)
 
 
 def _place(table: str, columns: tuple[Column, ...], key: bytes) -> str:

@@ -67,7 +67,13 @@ def json_value(value: Any) -> bytes:
 
 
 class Table:
-    """Makes changes of a table's rows. Made by :func:`table`."""
+    """Makes changes of a table's rows. Made by :func:`table`.
+
+    Example:
+        >>> orders = table("orders")
+        >>> [orders.put(id=7, total=9.5).key, orders.delete(id=8).key]
+        [b'orders/7', b'orders/8']
+    """
 
     __slots__ = ("_key", "_name", "_place", "_target")
 

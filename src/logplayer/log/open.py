@@ -28,6 +28,7 @@ EXAMPLES = {
     "etcd": "etcd://host:2379,host:2379,host:2379/name",
     "kafka": "kafka://host:9092,host:9092,host:9092/topic",
 }
+_MEANT = {"tcp": "grpc", "http": "grpc", "https": "grpc"}  # A target's transport, and other words for a server.
 _PORTS = {"nats": 4222, "etcd": 2379, "kafka": 9092}
 _HOST = re.compile(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})$")
 _NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
@@ -71,7 +72,7 @@ def parse(address: str) -> LogAddress:
                 f"as in {EXAMPLES[scheme]}"
             )
         return LogAddress(scheme, hosts=tuple(_host(address, host, scheme) for host in hosts.split(",")), name=name)
-    near = difflib.get_close_matches(scheme, EXAMPLES, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(_MEANT.get(scheme, scheme), EXAMPLES, n=1, cutoff=0.5)
     known = f"did you mean {near[0]}://, as in {EXAMPLES[near[0]]}?" if near else f"use one of {', '.join(EXAMPLES)}"
     raise AddressError(f"log address {address!r} has the unknown scheme {scheme!r}; {known}")
 
@@ -86,7 +87,7 @@ def _host(address: str, host: str, scheme: str) -> str:
 def check_protection(address: str, security: Security) -> None:
     """Raise what :func:`open_log` would raise if a server were to be reached in plain text beyond loopback."""
     parsed = parse(address)
-    if parsed.scheme in ("grpc", "etcd"):
+    if parsed.scheme in ("grpc", "etcd", "nats"):
         for host in parsed.hosts:
             require_protection(security, parse_netloc(host)[0], server=False)
 
@@ -102,8 +103,7 @@ async def open_log(
     """Open the log at ``address``. For a file log, ``readonly`` takes no lock and makes nothing.
 
     ``security`` protects the connection to a log server, an etcd or a NATS cluster; without it that is plain text,
-    which only loopback allows (NATS: as long as no password is sent). A log server that is not there is waited for,
-    ``open_seconds`` at most.
+    which only loopback allows. A log server that is not there is waited for, ``open_seconds`` at most.
     """
     parsed = parse(address)
     if parsed.scheme == "file":

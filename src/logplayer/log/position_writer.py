@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from logplayer.core.chain import extend, mark_of
@@ -31,10 +31,13 @@ from logplayer.log.protocol import (
     History,
     Kind,
     NewEntry,
+    Newest,
     Record,
-    other_history,
 )
-from logplayer.log.sequences import NO_MARK, Place, Producers, Run, check_mark, runs_of
+from logplayer.log.refusals import is_in_the_log, other_history, with_newest
+from logplayer.log.sequences import NO_MARK, Place, Producers, check_mark, runs_of
+from logplayer.log.write_request import Flight, Trouble, WriteRequest
+from logplayer.observe.instruments import ReplicaCounts
 
 BLOCK_COUNT = 2000  # Entries per block of the map: what a new writer has to read,
 BLOCK_BYTES = 16 * 1024 * 1024  # and their bytes.
@@ -78,46 +81,6 @@ class Engine(BlockStore, Protocol):
         ...
 
 
-@dataclass(eq=False)
-class WriteRequest:
-    """One call that waits: a group; or, without entries, a question for ``producer``; or, without that, a trim."""
-
-    entries: Sequence[NewEntry]
-    up_to: int
-    future: asyncio.Future[list[int]]
-    deadline: float
-    producer: str = ""
-    history: History | None = None  # What the trim is meant for.
-
-    def answer(self, numbers: list[int]) -> None:
-        if not self.future.done():
-            self.future.set_result(numbers)
-
-    def fail(self, error: LogError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why the writer starts over. ``raced``: another writer has taken the position that we wanted."""
-
-    why: str
-    raced: bool = False
-
-
-@dataclass(eq=False)
-class Flight:
-    """A request whose answer is due when everything up to ``last`` is confirmed."""
-
-    request: WriteRequest
-    indexes: list[int]
-    last: int
-    runs: list[Run]
-    control: int
-    bytes: int
-
-
 class PositionWriter:
     """The writing half. One task does everything, so there are no locks.
 
@@ -125,6 +88,7 @@ class PositionWriter:
     """
 
     def __init__(self, engine: Engine) -> None:
+        self.counts = ReplicaCounts()
         self._engine = engine
         self._away: tuple[type[Exception], ...] = (LogUnavailable, *engine.trouble)
         self._map = SequenceMap(engine)
@@ -241,6 +205,8 @@ class PositionWriter:
             except LogError as error:
                 if not await self._is_certain():
                     break
+                if is_in_the_log(error):
+                    error = with_newest(error, await self._newest_of(error.producer))
                 request.fail(error)
             if self._requests and self._requests[0] is request:
                 self._requests.popleft()
@@ -314,20 +280,28 @@ class PositionWriter:
     async def _tell_newest(self, request: WriteRequest) -> None:
         """Nothing of ours is in flight; what another writer has appended since we read the state, we read first."""
         await self._is_certain()
-        sequence = self._producers.newest.get(request.producer, 0)
-        place = await self._look_up(request.producer, sequence) if sequence else NOWHERE
-        request.answer([sequence, place.index])
+        request.answer([*await self._newest_of(request.producer)])
+
+    async def _newest_of(self, producer: str) -> Newest:
+        sequence = self._producers.newest.get(producer, 0)
+        place = await self._look_up(producer, sequence) if sequence else NOWHERE
+        return Newest(sequence, place.index)
 
     async def _commit(self, new: Planned) -> None:
         """The engine takes the batch at this position, or nothing of it."""
         chain = list(self._chain_values(new))
+        began = time.perf_counter()
         try:
             await self._engine.commit(new, chain)
+        except PositionTaken:
+            self.counts.conflicts += 1
+            raise
         except LogFull as error:  # Nothing that is in flight got in, and a retry would not either.
             for flight in self._flights:
                 flight.request.fail(error)
             self._trouble = Trouble(str(error))
             return
+        self.counts.commits.note(time.perf_counter() - began)
         self._confirmed = new[-1][0]
         self._races = 0
         first = new[0][0]

@@ -132,7 +132,20 @@ class Producer:
 
     @classmethod
     async def open(cls, log: Log, name: str = "", applied: Applied | None = None) -> Producer:
-        """A producer that goes on after the newest sequence that the log has of it."""
+        """A producer that goes on after the newest sequence that the log has of it. ``log.producer`` is the easier way.
+
+        Args:
+            log: The log to append to.
+            name: As for ``log.producer``.
+            applied: What waits until every shard that a payload touches has it; for ``receipt.applied``.
+
+        Raises:
+            BadRequest: This cannot be the name of a producer.
+            LogUnavailable: The log cannot be asked for the producer's newest transaction.
+
+        Example:
+            >>> producer = await lp.Producer.open(log, "web-1")  # doctest: +SKIP
+        """
         if not name:
             return cls(log, own_name(), Newest(0, 0), applied)
         check_producer(name)
@@ -184,6 +197,9 @@ class Producer:
             payload: An encoded transaction.
             timeout: As for :meth:`append`.
 
+        Raises:
+            LogError: As for :meth:`append`.
+
         Example:
             >>> await producer.append_payload(lp.put("alice", "90").encoded)  # doctest: +SKIP
         """
@@ -208,6 +224,9 @@ class Producer:
 
         Raises:
             LogError: The producer has ended with this before all of it was in.
+
+        Example:
+            >>> await producer.flush()  # doctest: +SKIP
         """
         waiting = [one.answer for group in self._groups for one in group] + [one.answer for one in self._unsent]
         if waiting:
@@ -216,7 +235,11 @@ class Producer:
             raise self._end
 
     def close(self) -> None:
-        """Send nothing more. What is unanswered fails with ``LogUnavailable``: it may be in the log or not."""
+        """Send nothing more. What is unanswered fails with ``LogUnavailable``: it may be in the log or not.
+
+        Example:
+            >>> producer.close()  # doctest: +SKIP
+        """
         if self._end is None:
             self._end = LogUnavailable(
                 f"producer {self.name!r} is closed; what was unanswered may be in the log or not"

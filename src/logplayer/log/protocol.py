@@ -27,12 +27,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from logplayer.errors import (
     EntryTooLarge,
-    LogDiverged,
     LogError,
     LogUnavailable,
-    ProducerConflict,
-    SequenceGap,
-    Trimmed,
     UserError,
 )
 
@@ -59,6 +55,12 @@ class Kind(enum.IntEnum):
 class NewEntry(NamedTuple):
     """An entry on its way into the log.
 
+    Attributes:
+        producer: The name of its producer.
+        sequence: Its number among the producer's entries: the first is 1, and each is one more.
+        payload: An encoded transaction.
+        kind: What the payload is. Applications append DATA only.
+
     Example:
         >>> import logplayer as lp
         >>> NewEntry("batch-7", 1, lp.put("k", "v").encoded).sequence
@@ -72,7 +74,17 @@ class NewEntry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An entry of the log. ``crc`` covers every other field as it is encoded on the wire.
+    """An entry of the log.
+
+    Attributes:
+        index: Where it is in the log.
+        kind: What the payload is: a transaction (DATA) or a decision (CONTROL).
+        producer: The name of its producer.
+        sequence: Its number among the producer's entries.
+        committed_at_us: When it was committed: microseconds since 1970, by the clock of the log.
+        payload: The encoded transaction or decision.
+        chain: The chain value over it and all that came before it.
+        crc: The CRC-32 of every other field, as they are encoded on the wire.
 
     Example:
         >>> async for records in log.read(1, 10):  # doctest: +SKIP
@@ -92,6 +104,16 @@ class Record(NamedTuple):
 class Info(NamedTuple):
     """What the log has. ``[first, last]`` can be read; ``first == last + 1`` when that is nothing.
 
+    Attributes:
+        log_id: Which log it is; made with it.
+        first: The first index that was not trimmed.
+        last: The index of the newest entry.
+        control: The index of the newest decision; 0 if there is none.
+        bytes: What it takes where it is stored.
+        chain: The chain value at ``last``.
+        trimmed_chain: The chain value at ``first - 1``.
+        unfenced: Whether it cannot refuse a second writer, so that the chain may break where two have met.
+
     Example:
         >>> (await log.info()).last  # doctest: +SKIP
         42
@@ -102,13 +124,17 @@ class Info(NamedTuple):
     last: int
     control: int
     bytes: int
-    chain: bytes_ = b""  # At ``last``.
-    trimmed_chain: bytes_ = b""  # At ``first - 1``.
+    chain: bytes_ = b""
+    trimmed_chain: bytes_ = b""
     unfenced: bool = False
 
 
 class History(NamedTuple):
     """Which history of the log is meant: the one with this chain value at this index.
+
+    Attributes:
+        index: An index of the log.
+        chain: The chain value there.
 
     Example:
         >>> await log.trim(40, lp.History(record.index, record.chain))  # doctest: +SKIP
@@ -122,6 +148,10 @@ class History(NamedTuple):
 class Newest(NamedTuple):
     """A producer's newest entry in the log, (0, 0) if it has none: ``sequence + 1`` is the next that it may send.
 
+    Attributes:
+        sequence: Its number among the producer's entries.
+        index: Where it is in the log, or was until it was trimmed.
+
     Example:
         >>> (await log.newest("web-1")).sequence  # doctest: +SKIP
         101
@@ -132,7 +162,14 @@ class Newest(NamedTuple):
 
 
 class BadRequest(LogError, UserError):
-    """The call cannot be right whatever the log's state is; nothing was changed."""
+    """The call cannot be right whatever the log's state is; nothing was changed.
+
+    Example:
+        >>> import logplayer as lp
+        >>> lp.put("alice", 90)
+        Traceback (most recent call last):
+        logplayer.log.protocol.BadRequest: a value is text or bytes, not int (90); see lp.json_value
+    """
 
 
 class Locked(LogUnavailable):
@@ -150,49 +187,106 @@ class Log(Protocol):
     """
 
     async def append(self, entries: Sequence[NewEntry]) -> list[int]:
-        """Append the group as a whole and return one index per entry, once it is durable."""
+        """Append the group as a whole and return one index per entry, once it is durable.
+
+        Args:
+            entries: Each with its producer, the next sequence of that producer, and an encoded transaction.
+
+        Raises:
+            SequenceGap: A sequence was skipped; nothing was appended.
+            ProducerConflict: A sequence is in the log with another payload; nothing was appended.
+            EntryTooLarge: An entry or the group is over the limit; nothing was appended.
+            LogFull: The disk has no room; nothing was appended.
+            LogUnavailable: No answer; send the same again.
+
+        Example:
+            >>> await log.append([lp.NewEntry("web-1", 1, lp.put("alice", "90").encoded)])  # doctest: +SKIP
+            [1]
+        """
         ...
 
     def read(self, first: int, last: int | None = None) -> AsyncIterator[list[Record]]:
         """Batches of ``[first, last]``; endless, and pushed as entries come, when ``last`` is None.
 
-        Waits for entries that are not there yet. Raises ``Trimmed`` when ``first`` lies below the trim point, and
-        ``CorruptEntry`` at a damaged entry after all entries before it were served.
+        Args:
+            first: The first index.
+            last: The last one. It is waited for.
+
+        Raises:
+            Trimmed: ``first`` is below the trim point.
+            CorruptEntry: An entry is damaged; all before it were served.
+            LogUnavailable: The log is away, or was closed.
+
+        Example:
+            >>> async for records in log.read(1, 10):  # doctest: +SKIP
+            ...     print([record.index for record in records])
         """
         ...
 
-    async def info(self) -> Info: ...
+    async def info(self) -> Info:
+        """Where the log is now: its id, first and last index, newest control entry, bytes.
+
+        Raises:
+            LogUnavailable: It cannot be asked.
+
+        Example:
+            >>> (await log.info()).last  # doctest: +SKIP
+            42
+        """
+        ...
 
     async def newest(self, producer: str) -> Newest:
-        """The producer's newest sequence and its index, whether or not that entry was trimmed since."""
+        """The producer's newest sequence and its index, whether or not that entry was trimmed since.
+
+        Args:
+            producer: The producer's name.
+
+        Raises:
+            BadRequest: This cannot be the name of a producer.
+            LogUnavailable: The log cannot be asked.
+
+        Example:
+            >>> await log.newest("web-1")  # doctest: +SKIP
+            Newest(sequence=7, index=42)
+        """
         ...
 
     async def trim(self, up_to: int, history: History | None = None) -> int:
         """Forget every entry up to and including ``up_to``, but never the newest CONTROL entry.
 
-        With ``history``, only if that is the log's: else ``LogDiverged`` is raised, and nothing is forgotten. Whoever
-        trims by what targets have gives it, since a log that was restored may have other entries at those indexes.
         A trim that a later one has overtaken forgets nothing and is not an error.
 
-        Returns the last index that is forgotten now: less than ``up_to`` if that entry was in the way, and more if an
-        earlier trim went further. Afterwards ``first`` is one more. Raises ``ControlJammed``, and forgets nothing, if
-        the newest CONTROL entry cannot be read: an older one may be what the log is repaired from.
+        Args:
+            up_to: The last index to forget.
+            history: What was read at an index: nothing is forgotten unless the log has the same there. Give it if you
+                trim by what targets have: a log that was restored may have other entries at those indexes.
+
+        Returns:
+            The last index that is forgotten now: less than ``up_to`` if the newest CONTROL entry was in the way, and
+            more if an earlier trim went further. Afterwards ``first`` is one more.
+
+        Raises:
+            BadRequest: The index is beyond the log's end.
+            LogDiverged: The log does not have ``history``; nothing was forgotten.
+            ControlJammed: The newest CONTROL entry cannot be read: an older one may be what the log is repaired from.
+            LogUnavailable: The log cannot be asked.
+
+        Example:
+            >>> await log.trim(40, lp.History(record.index, record.chain))  # doctest: +SKIP
+            40
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Give back files and connections, and end the readers. Safe to call twice.
+
+        Example:
+            >>> await log.close()  # doctest: +SKIP
+        """
+        ...
 
 
 _KINDS = tuple(Kind)
-
-
-def other_history(history: History) -> LogDiverged:
-    """The one wording of a trim that meant another history."""
-    return LogDiverged(
-        f"the log does not have what was read at index {history.index} (nothing was trimmed): it was restored from a "
-        "backup, or lost entries",
-        history.index,
-    )
 
 
 def overtaken(up_to: int, history: History, first: int) -> bool:
@@ -277,36 +371,6 @@ def check_range(first: int, last: int | None) -> None:
             raise BadRequest(f"cannot read from or up to index {index}: indexes start at 1 and stay below 2^63")
     if last is not None and last < first:
         raise BadRequest(f"cannot read [{first}, {last}]: the range is empty")
-
-
-def sequence_gap(producer: str, sequence: int, newest: int) -> SequenceGap:
-    """The one wording of a refused sequence, whichever log refuses it. ``newest`` is what the log has without it."""
-    return SequenceGap(
-        f"producer {producer!r} sent sequence {sequence}, but its newest is {newest}: send {newest + 1} next",
-        newest,
-        producer,
-        sequence,
-    )
-
-
-def trimmed(at: int, first: int) -> Trimmed:
-    """The one wording of an index that is gone, whichever log is asked for it."""
-    return Trimmed(f"entry {at} was trimmed; the first one that can be read is {first}", first)
-
-
-def producer_conflict(producer: str, sequence: int, index: int) -> ProducerConflict:
-    """The one wording of a sequence that the log has at ``index`` with another payload, whichever log refuses it.
-
-    Index 0: both payloads are in one group.
-    """
-    where = f"has another payload in the log, at index {index}" if index else "has two payloads in one group"
-    return ProducerConflict(
-        f"sequence {sequence} of producer {producer!r} {where} (nothing was appended): give each process a producer's "
-        "name of its own, and go on after the newest sequence that the log knows",
-        index,
-        producer,
-        sequence,
-    )
 
 
 def check_producer(producer: str) -> None:

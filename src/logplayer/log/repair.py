@@ -16,7 +16,8 @@ from logplayer.core.entry import Repaired
 from logplayer.errors import ControlJammed, CorruptEntry, LogError, Malformed, ProducerConflict
 from logplayer.log import control_chain as chain
 from logplayer.log.control_rules import Guard, Head, head_of
-from logplayer.log.protocol import CONTROL_PRODUCER, Info, Kind, Log, NewEntry, Record, trimmed
+from logplayer.log.protocol import CONTROL_PRODUCER, Info, Kind, Log, NewEntry, Record
+from logplayer.log.refusals import trimmed
 
 
 class JamWatch:

@@ -8,6 +8,7 @@ from logplayer.errors import LogUnavailable
 from logplayer.log.map_blocks import SequenceMap
 from logplayer.log.position_writer import Engine, PositionWriter
 from logplayer.log.protocol import History, NewEntry, Newest, check_group, check_producer
+from logplayer.observe.instruments import ReplicaCounts
 
 
 class ReplicatedLog:
@@ -18,6 +19,11 @@ class ReplicatedLog:
         self._writer = PositionWriter(engine)
         self._map = SequenceMap(engine)
         self._closed = False
+
+    @property
+    def writer_counts(self) -> ReplicaCounts:
+        """How long commits take, and how often another writer was first."""
+        return self._writer.counts
 
     async def append(self, entries: Sequence[NewEntry]) -> list[int]:
         """Append the group; it is on the disks of a majority when this returns."""

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from logplayer.core.chain import extend, mark_of
 from logplayer.log.crc import crc32
 from logplayer.log.frame import read_varint
-from logplayer.log.protocol import CONTROL_PRODUCER, Kind, NewEntry, producer_conflict, sequence_gap
+from logplayer.log.protocol import CONTROL_PRODUCER, Kind, NewEntry
+from logplayer.log.refusals import producer_conflict, sequence_gap
 from logplayer.wire.entries import varint
 
 RECENT_COUNT_MAX = 32768

@@ -21,13 +21,14 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from logplayer.errors import LogError, OtherLog, VersionMismatch
+from logplayer.errors import CorruptEntry, LogDiverged, LogError, OtherLog, VersionMismatch
 from logplayer.log.append_service import STREAM_WINDOW_BYTES, AppendService, note_answered
 from logplayer.log.frame import encode_frame
 from logplayer.log.grpc_errors import COMMON_OPTIONS, LOG_ID_KEY, MESSAGE_BYTES_MAX, VERSIONS_KEY, to_status
 from logplayer.log.protocol import BadRequest, History, Info, Kind, Log, NewEntry
 from logplayer.log.room import Room
 from logplayer.observe.instruments import AppendCounts
+from logplayer.observe.logs import about
 from logplayer.wire import versions
 from logplayer.wire.grpc_credentials import server_credentials
 from logplayer.wire.listening import cannot_listen, require_free
@@ -38,7 +39,7 @@ SERVICE = "logplayer.v1.Log"
 APPENDS_BYTES_MAX = 5 * MESSAGE_BYTES_MAX
 """What all appends that are read or wait for the log may hold. Five of any length can be read at once."""
 M = TypeVar("M", bound=Message)
-Method = Callable[[Any], Awaitable[Any]]
+RpcMethod = Callable[[Any], Awaitable[Any]]
 _OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
     # A stream that is not read yet keeps this much here, not the megabytes that probing grants it. A message that is
@@ -118,10 +119,13 @@ class LogServer:
             "Trim": grpc.stream_unary_rpc_method_handler(
                 self._admitted(self._trim), None, pb.InfoReply.SerializeToString
             ),
+            "Alive": grpc.stream_unary_rpc_method_handler(
+                self._admitted(self._alive), None, pb.AliveReply.SerializeToString
+            ),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    def _admitted(self, method: Method) -> Callable[[Any, Any], Awaitable[Any]]:
+    def _admitted(self, method: RpcMethod) -> Callable[[Any, Any], Awaitable[Any]]:
         """The method for clients that show the token; the log's errors become statuses."""
 
         async def handle(_: Any, context: Any) -> Any:
@@ -178,6 +182,10 @@ class LogServer:
         reply = _reply(await self._log.info())
         reply.version = require_version(dict(context.invocation_metadata()))
         return reply
+
+    async def _alive(self, context: Any) -> pb.AliveReply:
+        await _receive(context, pb.AliveRequest)
+        return pb.AliveReply()
 
     async def _newest(self, context: Any) -> pb.NewestReply:
         request = await _receive(context, pb.NewestRequest)
@@ -241,5 +249,6 @@ def _reply(info: Info) -> pb.InfoReply:
 async def _abort(context: Any, error: LogError) -> Any:
     code, details, trailing = to_status(error)
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS):
-        _log.error("%s: %s", type(error).__name__, details)
+        known = about(index=error.index) if isinstance(error, CorruptEntry | LogDiverged) else None
+        _log.error("%s: %s", type(error).__name__, details, extra=known)
     await context.abort(code, details, trailing)

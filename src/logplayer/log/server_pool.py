@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
 
-from logplayer.log.grpc_errors import COMMON_OPTIONS, is_away
+from logplayer.log.grpc_errors import COMMON_OPTIONS, LOG_ID_KEY, is_away
 from logplayer.log.server import SERVICE
+from logplayer.log.server_watch import ServerWatch
 from logplayer.wire.grpc_credentials import channel_credentials
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
 from logplayer.wire.security import Security
 
 BACK_SECONDS = 5.0
 PROBE_SECONDS = 1.0
+CLOSE_SECONDS = 1.5  # A probe may be under way.
 Metadata = tuple[tuple[str, str], ...]
 _OPTIONS = [
     *COMMON_OPTIONS,
@@ -42,16 +45,24 @@ class LogEndpoint:
 
     def __init__(self, where: str, security: Security) -> None:
         self.where = where
-        credentials = channel_credentials(security)
-        if credentials is None:
-            self.channel = grpc.aio.insecure_channel(where, options=_OPTIONS)
+        self.metadata: Metadata = ()
+        self._credentials = channel_credentials(security)
+        self._closing: set[asyncio.Task[None]] = set()
+        self._connect(_OPTIONS)
+        self._watch = ServerWatch(where, self._is_alive, self._connect_again)
+        self.heard = self._watch.heard
+
+    def _connect(self, options: list[tuple[str, int]]) -> None:
+        if self._credentials is None:
+            self.channel = grpc.aio.insecure_channel(self.where, options=options)
         else:
-            self.channel = grpc.aio.secure_channel(where, credentials, options=_OPTIONS)
+            self.channel = grpc.aio.secure_channel(self.where, self._credentials, options=options)
         replies: dict[str, Any] = {
             "Append": pb.AppendReply,
             "Info": pb.InfoReply,
             "Newest": pb.NewestReply,
             "Trim": pb.InfoReply,
+            "Alive": pb.AliveReply,
         }
         self.unary: dict[str, Any] = {
             method: self.channel.unary_unary(f"/{SERVICE}/{method}", _serialize, reply.FromString)
@@ -59,6 +70,29 @@ class LogEndpoint:
         }
         self.read: Any = self.channel.unary_stream(f"/{SERVICE}/Read", _serialize, response_deserializer=None)
         self.appends: Any = self.channel.stream_stream(f"/{SERVICE}/AppendStream", None, None)  # Bytes both ways.
+
+    def _connect_again(self) -> None:
+        """The server hangs: another connection may lead to another one, if several share the address."""
+        closing = asyncio.get_running_loop().create_task(self.channel.close(CLOSE_SECONDS))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        self._connect([*_OPTIONS, ("grpc.use_local_subchannel_pool", 1)])  # Or it would be the same connection.
+
+    def watched(self, call: Any) -> AbstractContextManager[None]:
+        """While it is entered, ``call`` ends with an ``AioRpcError`` if the server hangs."""
+        return self._watch.over(call)
+
+    async def _is_alive(self, seconds: float) -> bool:
+        """Whether its event loop runs: any answer says so. A lost connection shows by itself in each call."""
+        try:
+            await self.unary["Alive"](pb.AliveRequest(), metadata=self.metadata, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        return True
+
+    async def close(self) -> None:
+        await self._watch.close()
+        await asyncio.gather(self.channel.close(None), *self._closing)
 
 
 class ServerPool:
@@ -69,7 +103,18 @@ class ServerPool:
         self._at = 0
         self._moved = moved
         self._going_back: asyncio.Task[None] | None = None
-        self.metadata: Metadata = ()
+        self.metadata = ()
+
+    @property
+    def metadata(self) -> Metadata:
+        """What every call says."""
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        for endpoint in self._endpoints:
+            endpoint.metadata = tuple(pair for pair in metadata if pair[0] != LOG_ID_KEY)
 
     @property
     def current(self) -> LogEndpoint:
@@ -82,8 +127,12 @@ class ServerPool:
     async def call(self, method: str, request: Any, **options: Any) -> Any:
         """One try, at the current server."""
         endpoint = self.current
+        call = endpoint.unary[method](request, metadata=self.metadata, **options)
         try:
-            return await endpoint.unary[method](request, metadata=self.metadata, **options)
+            with endpoint.watched(call):
+                reply = await call
+            endpoint.heard()
+            return reply
         except grpc.aio.AioRpcError as error:
             self.failed(endpoint, error)
             raise
@@ -114,4 +163,4 @@ class ServerPool:
         if self._going_back is not None:
             self._going_back.cancel()
             await asyncio.wait([self._going_back])
-        await asyncio.gather(*(endpoint.channel.close(None) for endpoint in self._endpoints))
+        await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints))

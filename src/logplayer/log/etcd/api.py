@@ -38,6 +38,8 @@ WATCH = "/etcdserverpb.Watch/Watch"
 
 NEEDS_LEADER = (("hasleader", "true"),)
 """A member that knows no leader says so at once, instead of waiting for one."""
+DENIED = "auth: permission denied"
+"""Maintenance calls of etcd 3.4 say it by this text alone, and give no code."""
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -67,6 +69,8 @@ class TokenExpired(EtcdAway):
 def error_of(error: grpc.aio.AioRpcError, where: str) -> LogError:
     """What a failed call means to the log."""
     code, details = error.code(), error.details() or "no details"
+    if code is grpc.StatusCode.UNKNOWN and details == DENIED:
+        code = grpc.StatusCode.PERMISSION_DENIED
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return TokenExpired(f"the etcd server {where} does not know our token any more ({details})")
     if code in _AWAY:

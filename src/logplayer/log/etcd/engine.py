@@ -87,9 +87,10 @@ class EtcdEngine:
 
     async def _no_room(self, request: pb.TxnRequest, error: EtcdNoRoom) -> LogError:
         """It may be the quota, or a limit of the member on one request; the code is the same for both."""
-        if await self.keeper.is_alarmed():
-            return LogFull(f"{error}; trim the log, which also lifts etcd's alarm, or raise the quota")
-        return self._too_large(request) or EtcdAway(str(error))
+        alarmed, too_large = await self.keeper.is_alarmed(), self._too_large(request)
+        if alarmed or (alarmed is None and too_large is None):
+            return LogFull(f"{error}; {self.keeper.remedy}")
+        return too_large or EtcdAway(str(error))
 
     def _too_large(self, request: pb.TxnRequest) -> EntryTooLarge | None:
         if request.ByteSize() <= REQUEST_BYTES:
@@ -137,4 +138,4 @@ class EtcdEngine:
         except LogFull as full:
             if await self.keeper.lift_alarm():
                 raise LogUnavailable(f"the alarm was lifted: {full}") from None
-            raise
+            raise LogFull(f"the etcd cluster of {self.where} has no room; {self.keeper.remedy}") from None

@@ -12,6 +12,8 @@ that watches that are up to date are not ended by it.
 Defragmentation: a member is closed to reads and writes meanwhile. So it is done for one member after the other, the
 leader last, and only if it is worth it: the file is over a quarter of the quota and less than half of it is in use, or
 there is no other way to take appends.
+
+Where the cluster has users, only those with the role root may do that, and in etcd 3.7 compact and see alarms as well.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 import urllib.request
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,6 +33,7 @@ from logplayer.log.etcd import api
 from logplayer.log.etcd import etcd_pb2 as pb
 from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink, EtcdMember
 from logplayer.log.protocol import NewEntry
+from logplayer.observe.instruments import KeeperCounts
 from logplayer.wire.security import client_context
 
 DEFAULT_QUOTA = 2 * 1024**3  # etcd's own, if it is started without one and does not say it.
@@ -75,6 +79,7 @@ class EtcdKeeper:
     """Belongs to one writer and its event loop."""
 
     def __init__(self, link: EtcdLink) -> None:
+        self.counts = KeeperCounts()
         self._link = link
         self._room: StoreRoom | None = None
         self._since = 0  # Bytes appended that the room may not show yet.
@@ -86,6 +91,17 @@ class EtcdKeeper:
         self._quotas: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._defragmenting = asyncio.Lock()
+        self._denied = ""  # What the user may not do.
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a store without room, for a message."""
+        if not self._denied:
+            return "trim the log, which also lifts etcd's alarm, or raise the servers' --quota-backend-bytes"
+        return (
+            f"the user {self._link.security.user!r} may not {self._denied}: give it the role root and trim the log, or "
+            "let an operator compact and defragment the cluster with etcdctl, and disarm its alarm"
+        )
 
     def appended(self, count: int) -> None:
         self._since += count
@@ -116,7 +132,7 @@ class EtcdKeeper:
         await self._nudge()  # Somebody may have made room, which shows at the next try.
         raise LogFull(
             f"{self._link.where} has {room.in_use} bytes in use of a quota of {room.quota}, of which an eighth is kept "
-            "for trims; trim the log, or raise the servers' --quota-backend-bytes, then append again"
+            f"for trims; {self.remedy}, then append again"
         )
 
     def _grown(self, need: int) -> float:
@@ -208,12 +224,22 @@ class EtcdKeeper:
     async def _compact(self, revision: int, physical: bool) -> None:
         self._due, self._commits = 0 if self._due <= revision else self._due, 0
         request = pb.CompactionRequest(revision=revision, physical=physical)
-        with contextlib.suppress(LogError):  # Somebody else has compacted up to there, or the next round does it.
+        try:
+            began = time.perf_counter()
             await self._link.once(api.COMPACT, request, LONG_SECONDS if physical else 10)
+            self.counts.compactions.note(time.perf_counter() - began)
+        except api.EtcdNotAdmitted:
+            self._deny("compact")
+        except LogError:
+            pass  # Somebody else has compacted up to there, or the next round does it.
 
-    async def is_alarmed(self) -> bool:
-        """Whether etcd has stopped the writes of the whole cluster."""
-        return bool(await self._alarms())
+    async def is_alarmed(self) -> bool | None:
+        """Whether etcd has stopped the writes of the whole cluster; None if we may not know."""
+        try:
+            return bool(await self._alarms())
+        except api.EtcdNotAdmitted:
+            self._deny("see alarms")
+            return None
 
     async def _alarms(self) -> list[pb.AlarmMember]:
         reply = await self._link.patiently(api.ALARM, pb.AlarmRequest(action=pb.AlarmRequest.GET))
@@ -226,10 +252,16 @@ class EtcdKeeper:
         room = await self.look()
         if room.is_spread(0) and room.file > room.limit:
             return False
-        for alarm in await self._alarms():
-            _log.warning("%s: the alarm of member %x is lifted: there is room again", self._link.where, alarm.member_id)
-            request = pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, member_id=alarm.member_id, alarm=pb.NOSPACE)
-            await self._link.patiently(api.ALARM, request)
+        try:
+            for alarm in await self._alarms():
+                disarm = pb.AlarmRequest(action=pb.AlarmRequest.DEACTIVATE, member_id=alarm.member_id, alarm=pb.NOSPACE)
+                await self._link.patiently(api.ALARM, disarm)
+                _log.warning(
+                    "%s: the alarm of member %x is lifted: it has room again", self._link.where, alarm.member_id
+                )
+        except api.EtcdNotAdmitted:
+            self._deny("lift an alarm")
+            return False
         return True
 
     async def _defragment_if_worth_it(self) -> None:
@@ -248,6 +280,20 @@ class EtcdKeeper:
                 if only_worth and not is_worth_it(status.db_size, status.db_size_in_use, quota):
                     continue
                 _log.info("%s: %s is defragmented (%d bytes)", self._link.where, member.host, status.db_size)
-                with contextlib.suppress(LogError):
+                try:
+                    began = time.perf_counter()
                     await self._link.once(api.DEFRAGMENT, pb.DefragmentRequest(), LONG_SECONDS, member)
+                    self.counts.defragmentations.note(time.perf_counter() - began)
+                except api.EtcdNotAdmitted:
+                    self._deny("defragment")
+                    return
+                except LogError:
+                    continue  # The next time may do it.
+                self._denied = ""
             await self.look()
+
+    def _deny(self, act: str) -> None:
+        """It is the same at every member; said once, because it is tried again whenever there is a lack of room."""
+        known, self._denied = self._denied, act
+        if not known:
+            _log.warning("%s does not get room back; %s", self._link.where, self.remedy)

@@ -15,6 +15,7 @@ from logplayer.log.etcd.link import EtcdLink
 from logplayer.log.etcd.reader import EtcdReader
 from logplayer.log.protocol import Info, Record, check_range
 from logplayer.log.replicated_log import ReplicatedLog
+from logplayer.observe.instruments import KeeperCounts
 from logplayer.wire.security import NONE, Security
 
 
@@ -39,6 +40,11 @@ class EtcdLog(ReplicatedLog):
             await link.close()
             raise
         return cls(link)
+
+    @property
+    def keeper_counts(self) -> KeeperCounts:
+        """Compactions and defragmentations by this writer."""
+        return self.engine.keeper.counts
 
     async def info(self) -> Info:
         """The first and the last index, as a majority knows them; the bytes are those of the fullest member."""

@@ -25,7 +25,8 @@ from logplayer.log.etcd.api import EtcdAway
 from logplayer.log.etcd.keys import StoredChunk
 from logplayer.log.etcd.link import CALL_SECONDS_MAX, EtcdLink, EtcdMember
 from logplayer.log.frame import corrupt, decode_frames, spans
-from logplayer.log.protocol import Record, trimmed
+from logplayer.log.protocol import Record
+from logplayer.log.refusals import trimmed
 
 RANGE_BYTES = 2 * 1024 * 1024  # What a range read should bring, as far as it can be foreseen.
 RANGE_COUNT_MAX = 64  # Chunks; etcd bounds a reply by count only, and a chunk may be long.

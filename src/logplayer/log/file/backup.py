@@ -4,16 +4,8 @@ A backup is a directory with a copy of each segment, the history of what was tri
 had, and the length and checksum of every file. That one is written last, and only after the copy was read from end to
 end against the chain, so a backup that is there is a whole one.
 
-Why the copy is one log, although the original goes on meanwhile:
-
-* A sealed segment never changes. The newest one is copied in one read transaction, by SQLite itself: its rows, the
-  trim point and the start state in it are of one moment.
-* The newest is copied last and names the trim point. A segment that a trim removes before it was copied is not needed
-  if that trim came first; whether it did, only a new look at the directory tells, so the copy begins again.
-* The history is copied after all segments. A segment is in the history before it is removed, so nothing is in neither;
-  what is in both, or came later, is removed from the copy.
-
-A restored log is put in place with one rename: it is there as a whole, or not at all.
+``copying.py`` says why the copy is one log, although the original goes on meanwhile. A restored log is put in place by
+one rename: it is there as a whole, or not at all.
 """
 
 from __future__ import annotations
@@ -34,25 +26,34 @@ from typing import Any, NamedTuple
 import xxhash
 
 from logplayer.crashpoint import crashpoint
-from logplayer.errors import CorruptEntry, DamagedLog, LogError, LogFormatError, LogUnavailable
+from logplayer.errors import CorruptEntry, DamagedLog, LogError, LogFormatError
 from logplayer.fsync import make_private_file, sync
 from logplayer.log.file import segment
+from logplayer.log.file.copying import HISTORY, copy_log
 from logplayer.log.file.directory import Directory
 from logplayer.log.file.log import FileLog
 from logplayer.log.file.segment import Start
 from logplayer.log.protocol import Info
-from logplayer.log.sequences import index_in_span
 from logplayer.log.verify import LogFault, verify_log
 
 MANIFEST = "BACKUP.json"
 FORMAT = 1
-HISTORY = "history.db"
-ATTEMPTS_MAX = 20
 COPY_BYTES = 1024 * 1024
 
 
 class LogBackup(NamedTuple):
     """A backup of a log, or a log that was restored from one: what it holds.
+
+    Attributes:
+        log_id: Which log it is.
+        first: The first index that was not trimmed.
+        last: The index of the newest entry.
+        chain: The chain value at ``last``.
+        trimmed_chain: The chain value at ``first - 1``.
+        control: The index of the newest decision; 0 if there is none.
+        bytes: What its files take.
+        taken_at: When the backup was taken: seconds since 1970.
+        faults: What is wrong with it; empty unless the caller has allowed that.
 
     Example:
         >>> (await lp.backup_log("/var/lib/wal", "/backup/wal")).last  # doctest: +SKIP
@@ -62,12 +63,12 @@ class LogBackup(NamedTuple):
     log_id: str
     first: int
     last: int
-    chain: bytes  # At ``last``.
-    trimmed_chain: bytes  # At ``first - 1``.
+    chain: bytes
+    trimmed_chain: bytes
     control: int
-    bytes: int  # Of its files.
-    taken_at: float  # Seconds since 1970.
-    faults: list[LogFault]  # Empty unless the caller has allowed them.
+    bytes: int
+    taken_at: float
+    faults: list[LogFault]
 
 
 async def backup_log(path: str | Path, to: str | Path, *, damaged_too: bool = False) -> LogBackup:
@@ -93,7 +94,7 @@ async def backup_log(path: str | Path, to: str | Path, *, damaged_too: bool = Fa
         raise LogFormatError(f"there is no log at {source.path}; name the directory that is served or appended to")
     _require_free(place, "a backup")
     with _part_of(place) as part:
-        await asyncio.to_thread(_copy, source, part)
+        await asyncio.to_thread(copy_log, source, part)
         info, faults = await _verify(part)
         if faults and not damaged_too:
             raise _damaged(f"the log at {source.path}", "nothing was backed up", faults)
@@ -269,70 +270,6 @@ def _check_history(directory: Directory, start: Start) -> list[LogFault]:
         for producer, newest in start.newest.items()
         if known.get(producer, 0) != newest
     ]
-
-
-# --- Backup ---
-
-
-def _copy(source: Directory, part: Path) -> None:
-    """Copy a log that may be written and trimmed meanwhile."""
-    sealed: set[int] = set()  # Those that are copied and stay so.
-    for _ in range(ATTEMPTS_MAX):
-        firsts = source.segments()
-        for gone in sealed.difference(firsts):
-            (part / source.segment(gone).name).unlink()
-        sealed.intersection_update(firsts)
-        if all(_copy_segment(source, first, part, first != firsts[-1], sealed) for first in firsts):
-            _copy_history(source, part, firsts[0])
-            return
-    raise LogUnavailable(
-        f"{source.path} was trimmed under each of {ATTEMPTS_MAX} attempts to copy it; try again, or trim less often"
-    )
-
-
-def _copy_segment(source: Directory, first: int, part: Path, is_sealed: bool, sealed: set[int]) -> bool:
-    """False if the segment is gone."""
-    if first in sealed:
-        return True
-    path = source.segment(first)
-    try:
-        opened = segment.connect_sealed(path) if is_sealed else segment.connect(path)
-        with contextlib.closing(opened) as db:
-            _copy_database(db, part / path.name)
-    except (sqlite3.DatabaseError, LogFormatError) as error:
-        if not path.exists():
-            return False
-        if isinstance(error, LogFormatError):
-            raise
-        raise LogUnavailable(f"{path} cannot be read: {error}; check the disk and its room") from None
-    if is_sealed:
-        sealed.add(first)
-    return path.exists()  # Else the rows that only its write-ahead log had may have gone before we opened it.
-
-
-def _copy_database(db: sqlite3.Connection, to: Path) -> None:
-    """In one read transaction. Nobody has the copy yet, so one sync at the end is enough."""
-    to.unlink(missing_ok=True)
-    make_private_file(to)
-    with contextlib.closing(sqlite3.connect(to, isolation_level=None)) as copy:
-        copy.execute("PRAGMA synchronous=OFF")
-        copy.execute("PRAGMA journal_mode=OFF")
-        db.backup(copy)
-
-
-def _copy_history(source: Directory, part: Path, first: int) -> None:
-    """What was trimmed before the oldest segment of the copy, which begins at ``first``: the rest is in segments."""
-    if not (source.path / HISTORY).exists():
-        return
-    with contextlib.closing(sqlite3.connect(source.path / HISTORY, timeout=10)) as db:
-        _copy_database(db, part / HISTORY)
-    with contextlib.closing(sqlite3.connect(part / HISTORY)) as copy, copy:
-        later = [
-            (producer, sequence)
-            for producer, sequence, indexes in copy.execute("SELECT producer, first, indexes FROM spans")
-            if index_in_span(indexes, 0) >= first
-        ]
-        copy.executemany("DELETE FROM spans WHERE producer=? AND first=?", later)
 
 
 # --- The files of a backup ---

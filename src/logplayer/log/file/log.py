@@ -32,8 +32,8 @@ from logplayer.log.protocol import (
     check_group,
     check_producer,
     check_range,
-    trimmed,
 )
+from logplayer.log.refusals import trimmed
 from logplayer.observe.instruments import WriterCounts
 
 RECENT_BYTES_MAX = 8 * 1024 * 1024
@@ -54,7 +54,7 @@ class FileLog:
         self._recent: deque[FrameChunk] = deque()
         self._recent_bytes = 0
         self._news = asyncio.Event()
-        self._waiting: set[GroupAnswer] = set()
+        self._waiting: set[GroupAnswer | _Each] = set()
         self._closed = False
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="logplayer-log-reader")
 
@@ -94,6 +94,13 @@ class FileLog:
 
     def append_groups(self, groups: Sequence[Sequence[NewEntry]]) -> asyncio.Future[list[GroupOutcome]]:
         """Several calls of ``append`` in one, in their order; each is answered by itself, all at once."""
+        if _are_transactions(groups):
+            each = _Each(self._loop, len(groups))
+            try:
+                self._submit([entry for [entry] in groups], None, each, each=True)
+            except LogError as error:
+                each.set_exception(error)
+            return each.answer
         together = _Together(self._loop, len(groups))
         for nth, entries in enumerate(groups):
             try:
@@ -126,16 +133,17 @@ class FileLog:
         self,
         entries: Sequence[NewEntry],
         trim: int | None,
-        answer: GroupAnswer,
+        answer: GroupAnswer | _Each,
         producer: str = "",
         history: History | None = None,
+        each: bool = False,
     ) -> None:
         if self._closed:
             raise LogUnavailable(f"the log at {self.directory.path} is closed")
         if self._writer is None:
             raise LogUnavailable(f"the log at {self.directory.path} was opened for reading only")
         self._waiting.add(answer)
-        self._writer.submit(FileLogRequest(entries, trim, answer, producer, history))
+        self._writer.submit(FileLogRequest(entries, trim, answer, producer, history, each))
 
     def _tell(self, outcomes: list[Outcome], chunks: list[FrameChunk], standing: CommittedState) -> None:
         """Called in the writer's thread."""
@@ -269,6 +277,39 @@ class FileLog:
             if not answer.done():
                 answer.set_exception(LogUnavailable(f"the log at {self.directory.path} is closed"))
         self._threads.shutdown(wait=False)
+
+
+def _are_transactions(groups: Sequence[Sequence[NewEntry]]) -> bool:
+    """Whether each group is one transaction that the log may take, as nearly all are."""
+    try:
+        for group in groups:
+            if len(group) != 1 or group[0][3]:  # CONTROL
+                return False
+            check_group(group)
+    except LogError:
+        return False
+    return True
+
+
+class _Each:
+    """Takes the outcomes of a request whose entries are groups of their own."""
+
+    __slots__ = ("_count", "answer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        self.answer: asyncio.Future[list[GroupOutcome]] = loop.create_future()
+        self._count = count
+
+    def done(self) -> bool:
+        return self.answer.done()
+
+    def set_result(self, outcomes: list[GroupOutcome], /) -> None:
+        self.answer.set_result(outcomes)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """All of them failed together."""
+        failed = error if isinstance(error, LogError) else LogError(str(error))
+        self.answer.set_result([failed] * self._count)
 
 
 class _Together:

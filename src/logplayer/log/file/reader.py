@@ -12,7 +12,8 @@ from logplayer.log.file import segment
 from logplayer.log.file.directory import Directory
 from logplayer.log.file.segment import FrameChunk
 from logplayer.log.frame import corrupt, decode_frames
-from logplayer.log.protocol import Info, Record, trimmed
+from logplayer.log.protocol import Info, Record
+from logplayer.log.refusals import trimmed
 
 
 class SegmentReader:

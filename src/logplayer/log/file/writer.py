@@ -62,9 +62,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from logplayer.core.chain import GENESIS, extend, mark_of
+from logplayer.core.chain import GENESIS, extend_all, mark_of
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import ControlJammed, LogDiverged, LogError, LogFull, LogUnavailable
+from logplayer.log.answer import GroupOutcome
 from logplayer.log.control_rules import Guard, makes_room
 from logplayer.log.file import segment
 from logplayer.log.file.checkpoint import Checkpointer
@@ -73,7 +74,8 @@ from logplayer.log.file.past import Past
 from logplayer.log.file.reader import read_record
 from logplayer.log.file.segment import FrameChunk, Start
 from logplayer.log.frame import encode_frame
-from logplayer.log.protocol import CONTROL_PRODUCER, BadRequest, History, Kind, NewEntry, other_history, overtaken
+from logplayer.log.protocol import CONTROL_PRODUCER, BadRequest, History, Kind, NewEntry, Newest, overtaken
+from logplayer.log.refusals import is_in_the_log, other_history, with_newest
 from logplayer.log.sequences import RECENT_COUNT_MAX, AppendPlan, Place, Producers, check_mark, runs_of
 from logplayer.observe.instruments import WriterCounts
 
@@ -87,7 +89,9 @@ SEGMENT_COUNT_MAX = 200_000  # Bounds the headers to be read when the log opens.
 class FileLogRequest(NamedTuple):
     """One call that waits: a group to append; or a trim, when that is set; or a question for a producer's newest entry.
 
-    ``token`` is the caller's.
+    ``token`` is the caller's. ``each``: every entry is a group of its own, and has an outcome of its own. Whoever has
+    many of them at once, as the log server has, hands them over in one piece: the queue costs as much for each request
+    as everything else that is done in memory for an entry.
     """
 
     entries: Sequence[NewEntry]
@@ -95,10 +99,11 @@ class FileLogRequest(NamedTuple):
     token: Any
     producer: str = ""
     history: History | None = None  # What the trim is meant for.
+    each: bool = False
 
 
-Outcome = tuple[Any, list[int], LogError | None]
-"""The answer to one request: its token, and the indexes or the error."""
+Outcome = tuple[Any, list[int] | list[GroupOutcome], LogError | None]
+"""The answer to one request: its token, and the indexes (or the outcome of each entry) or the error."""
 
 
 class CommittedState(NamedTuple):
@@ -111,13 +116,13 @@ class CommittedState(NamedTuple):
     trimmed_chain: bytes = GENESIS
 
 
-Tell = Callable[[list[Outcome], list[FrameChunk], CommittedState], None]
+TellWritten = Callable[[list[Outcome], list[FrameChunk], CommittedState], None]
 
 
 class Writer:
     """Owns the newest segment. ``open`` in any thread, then everything else happens in the writer's own thread."""
 
-    def __init__(self, directory: Directory, tell: Tell, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, directory: Directory, tell: TellWritten, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
         self.log_id = ""
         self._tell = tell
@@ -293,25 +298,31 @@ class Writer:
 
     def _plan(self, requests: list[FileLogRequest], outcomes: list[Outcome]) -> list[tuple[int, NewEntry]]:
         new: list[tuple[int, NewEntry]] = []
-        index, plan_next = self._next, self._producers.plan_next
         compare = functools.partial(self._require_same, new)
-        for entries, _, token, _, _ in requests:
-            if len(entries) == 1:
-                [entry] = entries
-                if not entry[3] and plan_next(entry[0], entry[1], index):  # DATA
-                    new.append((index, entry))
-                    outcomes.append((token, [index], None))
-                    index += 1
-                    continue
-            try:
-                plan: AppendPlan = self._producers.plan(entries, index, self._past.find, self._admit, compare)
-            except LogError as error:
-                outcomes.append((token, [], error))
+        for entries, _, token, _, _, each in requests:
+            if each:
+                outcomes.append((token, [self._plan_group((entry,), new, compare) for entry in entries], None))
                 continue
-            new += plan.new
-            index += len(plan.new)
-            outcomes.append((token, plan.indexes, None))
+            planned = self._plan_group(entries, new, compare)
+            outcomes.append((token, [], planned) if isinstance(planned, LogError) else (token, planned, None))
         return new
+
+    def _plan_group(
+        self, entries: Sequence[NewEntry], new: list[tuple[int, NewEntry]], compare: Callable[[int, NewEntry], None]
+    ) -> GroupOutcome:
+        """Give indexes to what is new of the group, after what is ``new`` already; or say why it is refused."""
+        index = self._next + len(new)
+        if len(entries) == 1:
+            [entry] = entries
+            if not entry[3] and self._producers.plan_next(entry[0], entry[1], index):  # DATA
+                new.append((index, entry))
+                return [index]
+        try:
+            plan: AppendPlan = self._producers.plan(entries, index, self._past.find, self._admit, compare)
+        except LogError as error:
+            return self._explained(error)
+        new += plan.new
+        return plan.indexes
 
     def _admit(self, index: int, entry: NewEntry) -> None:
         self._decisions().admit(index, entry)
@@ -329,23 +340,21 @@ class Writer:
         now_us = time.time_ns() // 1000
         chunks: list[FrameChunk] = []
         parts: list[bytes] = []
-        marks: list[bytes] = []
-        since, room, control, chain = 0, CHUNK_BYTES_MAX, self._control, self._chain
+        since, room, control = 0, CHUNK_BYTES_MAX, self._control
         last, is_control = len(new) - 1, Kind.CONTROL
-        for nth, (index, entry) in enumerate(new):
-            producer, sequence, payload, kind = entry
-            mark = mark_of(payload)
-            chain = extend(chain, kind, producer, sequence, mark)
-            marks.append(mark)
-            parts += encode_frame(index, entry, now_us, chain)
-            room -= len(payload)
-            if kind == is_control:
+        entries = [entry for _, entry in new]
+        marks = [mark_of(entry[2]) for entry in entries]  # Of the payloads.
+        values = extend_all(self._chain, entries, marks)
+        for nth, ((index, entry), value) in enumerate(zip(new, values, strict=True)):
+            parts += encode_frame(index, entry, now_us, value)
+            room -= len(entry[2])
+            if entry[3] == is_control:
                 control = index
             if room <= 0 or nth == last:
                 members = new[since : nth + 1]
-                runs = runs_of(members, marks)
-                chunks.append(FrameChunk(members[0][0], len(members), control, runs, b"".join(parts), chain))
-                parts, marks, since, room = [], [], nth + 1, CHUNK_BYTES_MAX
+                runs = runs_of(members, marks[since : nth + 1])
+                chunks.append(FrameChunk(members[0][0], len(members), control, runs, b"".join(parts), value))
+                parts, since, room = [], nth + 1, CHUNK_BYTES_MAX
         return chunks
 
     def _require_same(self, planned: list[tuple[int, NewEntry]], index: int, entry: NewEntry) -> None:
@@ -381,14 +390,24 @@ class Writer:
         outcome: Outcome
         try:
             self._require_ready()
-            sequence = self._producers.newest.get(request.producer, 0)
-            index = self._producers.recent(request.producer, sequence)
-            if sequence and not index:
-                index = self._past.find(request.producer, sequence)
-            outcome = request.token, [sequence, index], None
+            outcome = request.token, [*self._newest_of(request.producer)], None
         except (sqlite3.Error, OSError, LogError) as trouble:
             outcome = request.token, [], self._recover(trouble)
         self._tell([outcome], [], self._standing())
+
+    def _explained(self, error: LogError) -> LogError:
+        """A conflict says how far the other one is, unless that cannot be read: the refusal is right without it."""
+        if is_in_the_log(error):
+            with contextlib.suppress(sqlite3.Error, OSError, LogError):
+                return with_newest(error, self._newest_of(error.producer))
+        return error
+
+    def _newest_of(self, producer: str) -> Newest:
+        sequence = self._producers.newest.get(producer, 0)
+        index = self._producers.recent(producer, sequence)
+        if sequence and not index:
+            index = self._past.find(producer, sequence)
+        return Newest(sequence, index)
 
     def _trim_even_if_full(self, up_to: int, history: History | None) -> None:
         """A trim makes room, so it must not fail because there is none."""

@@ -19,6 +19,7 @@ from logplayer.log.kafka.reader import read
 from logplayer.log.kafka.sequence_map import KafkaLogState
 from logplayer.log.kafka.writer import KafkaWriter
 from logplayer.log.protocol import History, Info, NewEntry, Newest, Record, check_group, check_producer, check_range
+from logplayer.observe.instruments import ReplicaCounts
 
 
 class KafkaLog:
@@ -39,6 +40,11 @@ class KafkaLog:
             await asyncio.to_thread(link.close)
             raise
         return cls(link)
+
+    @property
+    def writer_counts(self) -> ReplicaCounts:
+        """How long commits take, and how often another writer was seen."""
+        return self._writer.counts
 
     async def append(self, entries: Sequence[NewEntry]) -> list[int]:
         """Append the group; it is on the disks of a majority when this returns."""

@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from logplayer.errors import CorruptEntry, LogError, LogUnavailable
 from logplayer.log.frame import corrupt, decode, encode
 from logplayer.log.kafka.link import KafkaLink
-from logplayer.log.protocol import BATCH_BYTES, NewEntry, Record, trimmed
+from logplayer.log.protocol import BATCH_BYTES, NewEntry, Record
+from logplayer.log.refusals import trimmed
 
 WAIT_SECONDS = 0.2
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)

@@ -126,12 +126,14 @@ class KafkaLogState:
         if kind == Kind.CONTROL:
             self.control = offset + 1
         if sequence <= newest:
+            first = self._places.get((producer, sequence))
             _log.warning(
-                "%s holds %r/%d twice, the second time at index %d: two writers were at work, and Kafka does not "
-                "keep them apart; let one log server write",
+                "%s holds %r/%d twice, %s at index %d: two writers were at work, and Kafka does not keep them apart; "
+                "let one log server write",
                 self._link.where,
                 producer,
                 sequence,
+                f"at index {first.index} and again" if first else "the second time",
                 offset + 1,
             )
             return True

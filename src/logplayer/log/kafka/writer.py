@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -27,47 +27,16 @@ from logplayer.log.control_rules import Guard
 from logplayer.log.kafka.link import FENCED, KafkaLink
 from logplayer.log.kafka.produce import commit, produce, wait_visible
 from logplayer.log.kafka.reader import read
+from logplayer.log.kafka.request import KafkaLogRequest
 from logplayer.log.kafka.sequence_map import BLOCK_COUNT, KafkaLogState, TrimMark
-from logplayer.log.protocol import (
-    CONTROL_PRODUCER,
-    BadRequest,
-    History,
-    NewEntry,
-    Record,
-    other_history,
-    overtaken,
-    producer_conflict,
-    sequence_gap,
-)
+from logplayer.log.protocol import CONTROL_PRODUCER, BadRequest, History, NewEntry, Newest, Record, overtaken
+from logplayer.log.refusals import is_in_the_log, other_history, producer_conflict, sequence_gap, with_newest
 from logplayer.log.sequences import check_mark
+from logplayer.observe.instruments import ReplicaCounts
 
 WINDOW_COUNT, WINDOW_BYTES = 512, 16 * 1024 * 1024
 TRANSACTION_MS = 10_000
 _log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class KafkaLogRequest:
-    """One call that waits: a group, or a trim when ``entries`` is empty."""
-
-    entries: Sequence[NewEntry]
-    up_to: int
-    future: asyncio.Future[list[int]]
-    deadline: float
-    history: History | None = None  # What a trim is meant for.
-    indexes: list[int] = field(default_factory=list)
-    open: int = 0  # Entries whose index is not known yet.
-    bytes: int = 0
-
-    def fill(self, place: int, index: int) -> None:
-        self.indexes[place] = index
-        self.open -= 1
-        if not self.open and not self.future.done():
-            self.future.set_result(self.indexes)
-
-    def fail(self, error: LogError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 class Sender:
@@ -116,6 +85,7 @@ class KafkaWriter:
     def __init__(
         self, link: KafkaLink, state: KafkaLogState, chain_at: Callable[[int], Awaitable[bytes | None]]
     ) -> None:
+        self.counts = ReplicaCounts()
         self._link = link
         self._state = state
         self._chain_at = chain_at
@@ -194,6 +164,7 @@ class KafkaWriter:
         elif found:
             if not self._flights:
                 self._chain = self._state.chain
+            self.counts.conflicts += 1
             _log.warning("%s has another writer, which Kafka cannot refuse; let one log server write", self._link.where)
             for producer, newest in self._state.newest.items():
                 self._planned[producer] = max(newest, self._planned.get(producer, 0))
@@ -235,9 +206,15 @@ class KafkaWriter:
             except (LogUnavailable, KafkaException):
                 raise
             except LogError as error:
-                request.fail(error)
+                request.fail(
+                    with_newest(error, await self._newest_of(error.producer)) if is_in_the_log(error) else error
+                )
             if self._requests and self._requests[0] is request:
                 self._requests.popleft()
+
+    async def _newest_of(self, producer: str) -> Newest:
+        sequence = self._state.newest.get(producer, 0)
+        return Newest(sequence, (await self._state.find(producer, sequence)).index if sequence else 0)
 
     async def _send(self, request: KafkaLogRequest) -> bool:
         """Send what is new of the group; False if it has to wait for those before it."""
@@ -261,6 +238,7 @@ class KafkaWriter:
                 check_mark(found, entry)
                 known[place] = found.index
         self._requests.popleft()
+        request.began = time.perf_counter()
         self._planned.update(newest)
         self._flights[request] = None
         self._bytes += request.bytes
@@ -336,6 +314,7 @@ class KafkaWriter:
         for request, place in self._waiting.pop((entry.producer, entry.sequence), ()):
             request.fill(place, index)
             if not request.open:
+                self.counts.commits.note(time.perf_counter() - request.began)
                 self._landed(request)
 
     def _landed(self, request: KafkaLogRequest) -> None:

@@ -8,20 +8,13 @@ from typing import Any
 from nats.aio.client import RawCredentials
 
 from logplayer.errors import ConfigError, LogError, UserError
-from logplayer.wire.addresses import parse_netloc
-from logplayer.wire.security import Security, client_context, read_file, require_protection
+from logplayer.wire.security import Security, client_context, read_file
 
 _JWT = "-----BEGIN NATS USER JWT-----"
 
 
 class NatsNotAdmitted(LogError, UserError):
     """The cluster wants a user, another password, or another key."""
-
-
-def require_secret_kept(security: Security, hosts: tuple[str, ...]) -> None:
-    """A password is not sent in plain text beyond loopback, unless that is meant."""
-    for host in hosts if security.password else ():
-        require_protection(security, parse_netloc(host)[0], server=False)
 
 
 def connect_options(security: Security) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 
 from logplayer.errors import LogError, LogFormatError, LogFull, LogUnavailable
-from logplayer.log.nats.admission import connect_options, not_admitted, require_secret_kept
+from logplayer.log.nats.admission import connect_options, not_admitted
 from logplayer.log.nats.local_cluster import JETSTREAM, lazy_message, monitor, syncs_always
-from logplayer.wire.security import NONE, Security
+from logplayer.wire.addresses import parse_netloc
+from logplayer.wire.security import NONE, Security, require_protection
 
 FORMAT_VERSION = 3  # Since 2 the map has the entries' marks, since 3 entries have chain values.
 REPLICAS = 3
@@ -60,7 +61,8 @@ class NatsLink:
     """One log's connection. Servers may come and go; it connects again by itself for as long as it is open."""
 
     def __init__(self, hosts: tuple[str, ...], name: str, patience_seconds: float, security: Security = NONE) -> None:
-        require_secret_kept(security, hosts)
+        for host in hosts:
+            require_protection(security, parse_netloc(host)[0], server=False)
         self._admission = connect_options(security)
         self.hosts = hosts
         self.name = name

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from logplayer.errors import UserError
+from logplayer.fsync import sync
 from logplayer.log.local_cluster import NODES, LocalCluster, NodeStatus, free_ports
 
 DEFAULT_PORT = 4222
@@ -64,6 +65,8 @@ class Cluster(LocalCluster):
         config = self.folder(node) / "nats.conf"
         if not config.exists():
             config.write_text(self._config(node))
+            sync(config)  # An empty one would be left alone after a power failure.
+            sync(config.parent)
         return [server, "-c", str(config)]
 
     def _config(self, node: int) -> str:

@@ -23,7 +23,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from logplayer.errors import CorruptEntry, LogError
 from logplayer.log.frame import corrupt, decode
 from logplayer.log.nats.link import API_SECONDS, TROUBLE, NatsLink
-from logplayer.log.protocol import BATCH_BYTES, Record, trimmed
+from logplayer.log.protocol import BATCH_BYTES, Record
+from logplayer.log.refusals import trimmed
 
 BUFFER_BYTES_MAX = 4 * 1024 * 1024
 GAP_COUNT_MAX = 20  # A longer gap is pushed again before it is mended entry by entry.

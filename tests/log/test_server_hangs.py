@@ -1,0 +1,233 @@
+"""A log server that hangs: its connections stay open, and gRPC goes on to answer pings, but nothing else comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from logplayer.errors import LogUnavailable
+from logplayer.log import server_watch
+from logplayer.log.client import LogClient
+from logplayer.log.file.log import FileLog
+from logplayer.log.protocol import NewEntry, Record
+from logplayer.log.server import LogServer
+from logplayer.testing.conformance.log_check import entry
+from logplayer.testing.conformance.log_harness import ServerProcess
+from logplayer.testing.conformance.logs import fill, in_time
+
+STOPS = {"its event loop hangs": signal.SIGUSR1, "the process is stopped": signal.SIGSTOP}
+# What an event loop does that waits for a lock or a dead disk in a call of its own.
+HANG = """
+import signal, time
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3600))
+from logplayer.cli.main import main
+main()
+"""
+
+
+class Hanging(ServerProcess):
+    """A log server that hangs when it gets SIGUSR1."""
+
+    program = ("-c", HANG)
+
+    def stop_answering(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+
+@contextlib.asynccontextmanager
+async def served(address: str) -> AsyncIterator[Hanging]:
+    server = Hanging(address)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+async def second(tmp_path: Path) -> AsyncIterator[str]:
+    """The server that holds the log; the one that hangs stands before it, so that both serve the same log."""
+    log = await FileLog.open(tmp_path / "log")
+    server = LogServer(log)
+    yield f"127.0.0.1:{await server.start()}"
+    await server.stop(0)
+    await log.close()
+
+
+async def indexes(tail: AsyncIterator[list[Record]], count: int) -> list[int]:
+    """The next ones that a reader gets."""
+    found: list[int] = []
+    while len(found) < count:
+        found += [record.index for record in await in_time(anext(tail))]
+    return found
+
+
+@pytest.mark.parametrize("number", STOPS.values(), ids=STOPS)
+async def test_the_next_server_is_asked(second: str, number: signal.Signals) -> None:
+    """Appends that are under way, one in a call of its own, a question, and a reader that only waits."""
+    async with served(f"grpc://{second}") as first:
+        log = await LogClient.open([first.where, second])
+        assert await fill(log, 3) == [1, 2, 3]
+        tail = log.read(1)
+        assert await indexes(tail, 3) == [1, 2, 3]
+        began = time.monotonic()
+        first.stop_answering(number)
+        lengths = [100, 2_000_000, 100]
+        calls = [log.append([entry("p", sequence, length)]) for sequence, length in enumerate(lengths, 4)]
+        info, newest = await in_time(asyncio.gather(log.info(), log.newest("p")))
+        assert (info.log_id != "", newest.sequence >= 3) == (True, True)
+        assert await in_time(asyncio.gather(*calls)) == [[4], [5], [6]]
+        assert await indexes(tail, 3) == [4, 5, 6]
+        assert time.monotonic() - began < 60
+        await tail.aclose()  # type: ignore[attr-defined]
+        await log.close()
+
+
+async def test_callers_are_told_when_there_is_no_other_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call: they would wait for as long as the server hangs."""
+    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(server_watch, "ANSWER_SECONDS", 0.5)
+    async with served(f"file://{tmp_path}/log") as server:
+        log = await LogClient.open(server.where, patience_seconds=0.5)
+        server.stop_answering(signal.SIGUSR1)
+        appends = [log.append([entry("p", 1)]), log.append([entry("p", 2, 2_000_000)])]
+        calls = [*appends, log.info(), log.newest("p"), log.trim(0), anext(log.read(1))]
+        for told in await in_time(asyncio.gather(*calls, return_exceptions=True)):
+            assert isinstance(told, LogUnavailable), told
+            assert "does not answer" in str(told)
+        await log.close()
+
+
+class Slow:
+    """A log that takes its time, as a disk or an election does."""
+
+    def __init__(self, log: FileLog, seconds: float) -> None:
+        self._log = log
+        self._seconds = seconds
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("append_groups", "read_frames"):
+            raise AttributeError(name)
+        return getattr(self._log, name)
+
+    async def append(self, entries: Sequence[NewEntry]) -> list[int]:
+        self.calls += 1
+        await asyncio.sleep(self._seconds)
+        return await self._log.append(entries)
+
+
+async def test_a_slow_log_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server answers that it is alive; nothing is sent twice, and the second server is left alone."""
+    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.1)
+    kept = await FileLog.open(tmp_path / "log")
+    slow, other = Slow(kept, 2.0), Slow(kept, 0.0)
+    servers = [LogServer(slow), LogServer(other)]
+    log = await LogClient.open([f"127.0.0.1:{await server.start()}" for server in servers])
+    assert await in_time(asyncio.gather(*(log.append([entry("p", s)]) for s in (1, 2)))) == [[1], [2]]
+    assert (slow.calls, other.calls) == (2, 0)
+    await log.close()
+    for server in servers:
+        await server.stop(0)
+    await kept.close()
+
+
+async def test_a_server_of_an_older_version_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the question, and says so: that is an answer."""
+    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(LogServer, "_alive", LogServer._newest)  # Refused, as what it does not know is.
+    kept = await FileLog.open(tmp_path / "log")
+    server = LogServer(Slow(kept, 1.0))
+    log = await LogClient.open(f"127.0.0.1:{await server.start()}", patience_seconds=0.1)
+    assert await in_time(log.append([entry("p", 1)])) == [1]
+    await log.close()
+    await server.stop(0)
+    await kept.close()
+
+
+async def test_who_is_silent_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is heard again."""
+    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.01)
+    asked: list[float] = []
+    alive = False
+
+    async def ask(seconds: float) -> bool:
+        asked.append(seconds)
+        return alive
+
+    watch = server_watch.ServerWatch("here", ask, lambda: None)
+
+    async def call() -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with watch.over(waiting):
+            await waiting
+
+    for _ in range(5):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await in_time(call())
+    assert asked == [3.0, 6.0, 12.0, 24.0, 24.0]
+    alive = True
+    heard = asyncio.create_task(call())
+    while len(asked) < 7:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert asked[5:7] == [24.0, 3.0]
+    heard.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await heard
+    await watch.close()
+
+
+class Balancer:
+    """One address for several servers: the first connection goes to the first of them, all others to the second."""
+
+    def __init__(self, first: str, second: str) -> None:
+        self._turns = itertools.chain([first], itertools.repeat(second))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = next(self._turns).partition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        for source, to in ((reader, back), (there, writer)):
+            self._tasks.add(asyncio.create_task(self._carry(source, to)))
+
+    @staticmethod
+    async def _carry(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                to.write(data)
+                await to.drain()
+        to.close()
+
+
+async def test_another_connection_to_the_same_address_is_tried(second: str) -> None:
+    """It may lead to another server."""
+    async with served(f"grpc://{second}") as first:
+        balancer = Balancer(first.where, second)
+        log = await LogClient.open(await balancer.start())
+        assert await fill(log, 3) == [1, 2, 3]
+        first.stop_answering(signal.SIGUSR1)
+        assert await in_time(asyncio.gather(*(log.append([entry("p", s)]) for s in (4, 5)))) == [[4], [5]]
+        assert (await in_time(log.info())).last == 5
+        await log.close()
+        await balancer.stop()
