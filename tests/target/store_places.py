@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,12 +15,15 @@ import pymysql
 import pytest
 
 import logplayer as lp
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Message, Mutation, Session
+from logplayer.core.fence import Batch, Position
 from logplayer.errors import Malformed
+from logplayer.log.protocol import Info
 from logplayer.target.protocol import Change, Store
 from logplayer.target.stores.open import STORES, TABLE_STORES, open_store
 from logplayer.testing.conformance.client import covering, message
 from logplayer.wire import codec
+from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 
 
 class Place:
@@ -148,3 +152,19 @@ def content(store: Store, place: Place | None = None) -> dict[str, str]:
     if place is not None and place.has_tables:
         return dict(run_sql(place, "SELECT k, v FROM {table}"))
     return {key.decode(): value.decode() for key, value in store.scan()}
+
+
+def of_target(mutation: Mutation, target: str) -> Mutation:
+    """The same row or statement, sent to this target whatever the map says."""
+    decoded = pb.Transaction.FromString(mutation.encoded)
+    decoded.mutations[0].target = target
+    return Mutation(mutation.key, decoded.SerializeToString(), target)
+
+
+def opening_of(stored: Position, info: Info, messages: Sequence[Message]) -> Iterator[Change]:
+    """An Open, and one batch with what a store does not have yet of a log."""
+    session = Session(stored.session.epoch + 1, 1)
+    yield Change(session, log_id=info.log_id)
+    missing = tuple(one for one in messages if one.index > stored.index)
+    if info.last > stored.index:
+        yield Change(session, batch=Batch(stored.index, info.last, missing, stored.chain, info.chain))

@@ -95,8 +95,8 @@ async def test_questions_of_one_connection_are_bounded_over_all_its_streams() ->
     async with serving() as served:
         asker = await Asker.ask(served.port, 1000, 100)
         await until(lambda: bool(asker.failed))
-        assert (await client.position(served.tcp, "t1", timeout=30)).index == 0
-        assert (await client.position(served.grpc, "t1", timeout=30)).index == 0
+        assert (await client.position(served.tcp, "t1", timeout=120)).index == 0
+        assert (await client.position(served.grpc, "t1", timeout=120)).index == 0
         await until(lambda: len(asker.failed) > 900)  # Every stream that was refused its first question.
         assert served.questions.waiting <= bounds.CONNECTION_QUESTIONS_MAX
         assert len(served.server._hosts["t1"]._waiting) <= 2 * bounds.CONNECTION_QUESTIONS_MAX
@@ -113,13 +113,13 @@ async def test_questions_of_a_server_are_bounded_over_all_connections_and_both_p
         assert served.questions.waiting == 30
         for address in (served.grpc, served.tcp):
             with pytest.raises(TargetError, match="30 questions wait for an answer here already"):
-                await client.wait_for(address, "t1", NEVER, timeout=30)
-            assert (await client.position(address, "t1", timeout=30)).index == 0
+                await client.wait_for(address, "t1", NEVER, timeout=120)
+            assert (await client.position(address, "t1", timeout=120)).index == 0
         player = await ConformanceStream.connect(served.tcp)  # And a player is served as ever.
         assert isinstance(await player.open("t1", "log", Session(1, 1)), codec.SessionOpened)
         askers[0].leave()
         await until(lambda: served.questions.waiting < 30)
-        asked = asyncio.create_task(client.wait_for(served.grpc, "t1", NEVER, timeout=30))
+        asked = asyncio.create_task(client.wait_for(served.grpc, "t1", NEVER, timeout=120))
         await until(lambda: served.questions.waiting >= 1)
         asked.cancel()
         for asker in askers[1:]:
@@ -155,7 +155,7 @@ async def test_the_longest_unfinished_frame_has_to_go() -> None:
         for _, writer in greedy:
             writer.write(frame_head(1, bytes(60 * MIB)) + bytes(2 * MIB))
         reads = [asyncio.create_task(reader.read(1000)) for reader, _ in greedy]
-        done, waiting = await asyncio.wait(reads, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        done, waiting = await asyncio.wait(reads, timeout=120, return_when=asyncio.FIRST_COMPLETED)
         for read in waiting:
             read.cancel()
         [(number, message)] = list(Deframer().feed(done.pop().result()))

@@ -11,6 +11,9 @@ import grpc.aio
 import pytest
 
 from logplayer.core.entry import Session
+from logplayer.target.bounds import Questions
+from logplayer.target.grpc_server import GrpcServer
+from logplayer.target.host import Host
 from logplayer.target.server import TargetServer
 from logplayer.target.stores.memory import MemoryTarget
 from logplayer.wire import codec
@@ -50,3 +53,45 @@ async def test_the_stream_stays_open_behind_it(
         await asyncio.wait({more})  # A player that does not hang up is not waited for without end.
         assert await call.code() is (grpc.StatusCode.OK if last == codec.REFUSED else grpc.StatusCode.UNAUTHENTICATED)
         more.exception()  # It is that of the status.
+
+
+class GonePlayer:
+    """A call whose player was killed after its first message: gRPC says so only when something is written."""
+
+    def __init__(self, said: bytes) -> None:
+        self.writes = 0
+        self._said = [said]
+
+    def invocation_metadata(self) -> None:
+        return None
+
+    def peer(self) -> str:
+        return "gone"
+
+    async def read(self) -> bytes:
+        if not self._said:
+            await asyncio.Event().wait()
+        return self._said.pop()
+
+    async def write(self, data: bytes) -> None:
+        self.writes += 1
+        raise grpc.aio.InternalError
+
+
+@pytest.mark.parametrize(
+    ("security", "said"),
+    [
+        (Security(), codec.encode_open("t1", "log", Session(1, 1))),
+        (Security(), b"\xff\xff"),
+        (Security(token="secret"), codec.encode_open("t1", "log", Session(1, 1))),
+    ],
+    ids=["opened", "malformed", "stranger"],
+)
+async def test_a_player_that_was_killed_ends_its_stream_without_an_error(security: Security, said: bytes) -> None:
+    host, gone = Host("t1", MemoryTarget()), GonePlayer(said)
+    await host.start()
+    async with asyncio.timeout(60):
+        await GrpcServer({"t1": host}, security, Questions())._play(None, gone)
+    assert gone.writes == 1
+    assert not host.connected, "whoever shows no token gets no further"
+    await host.stop()

@@ -16,6 +16,7 @@ import logplayer as lp
 from logplayer.errors import ConfigError
 from logplayer.target.stores.own import open_own
 from tests import ROOT
+from tests.servers import Authority
 
 [INVENTORY] = re.findall(r"```python\n# inventory.py\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
 
@@ -38,6 +39,37 @@ async def test_it_is_served_and_played_into(inventory: Path, tmp_path: Path) -> 
         receipt = await (await log.producer()).append(lp.put("apple", "7"))
         await receipt.applied()
         assert (await lp.position(address, "inventory")).index >= receipt.index
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("transport", ["--listen", "--listen-tcp"])
+async def test_it_is_served_with_tls_and_a_token(
+    inventory: Path, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As any other store, here by the name of its module: without the token nobody gets in, with it a player does."""
+    monkeypatch.setenv("PYTHONPATH", str(inventory.parent))
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    (tmp_path / "token").write_text("s3cret\n")
+    command = [sys.executable, "-m", "logplayer.cli", "target", "serve", "--store", "inventory:Inventory"]
+    command += ["--path", str(tmp_path / "stock.db"), "--id", "inventory", transport, "127.0.0.1:0", "--json"]
+    command += ["--tls-cert", cert, "--tls-key", key, "--token-file", str(tmp_path / "token")]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    [address] = json.loads(await process.stdout.readline())["addresses"]
+    with pytest.raises(lp.TargetError):
+        await lp.position(address, "inventory", timeout=5)  # In plain text.
+    with pytest.raises(lp.LogPlayerError, match="token"):
+        await lp.position(address, "inventory", security=lp.Security(ca=authority.ca, token="another"))
+    mine = lp.Security(ca=authority.ca, token="s3cret")
+    async with (
+        lp.open_log(f"file://{tmp_path}/log", mine) as log,
+        lp.Player(log, targets={"inventory": address}),
+    ):
+        receipt = await (await log.producer()).append(lp.put("apple", "7"))
+        await receipt.applied()
+        assert (await lp.position(address, "inventory", security=mine)).index >= receipt.index
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
 

@@ -12,7 +12,7 @@ import redis
 from logplayer.core.entry import Session
 from logplayer.errors import UserError
 from logplayer.target.stores.open import open_store
-from tests.target.store_places import Place, content, opening, playing, put
+from tests.target.store_places import Place, content, opening, playing, put, run_sql, written_for
 
 S1, S2 = Session(1, 1), Session(2, 1)
 LONGEST = "t" * 53  # With "logplayer_" before it, what PostgreSQL keeps of a name.
@@ -43,7 +43,7 @@ def test_the_longest_name_works(postgres_url: str) -> None:
 
 def pass_off(place: Place, other: str) -> None:
     """Let a store appear where another target's would be, as a copy or a rename by hand does."""
-    if place.kind == "postgres":
+    if place.kind.startswith("postgres"):
         with psycopg.connect(place.url, autocommit=True) as db:
             db.execute(f"ALTER SCHEMA logplayer_{place.name} RENAME TO logplayer_{other}")
     elif place.kind == "redis":
@@ -53,16 +53,28 @@ def pass_off(place: Place, other: str) -> None:
         client.close()
 
 
-def test_the_owner_is_kept_in_the_store_and_compared(place: Place) -> None:
+def test_the_owner_is_kept_in_the_store_and_compared(any_place: Place) -> None:
+    place = any_place
     store = place.open()
     store.apply(opening(S1))
-    store.apply(playing(S1, 0, 1, put(1)))
+    store.apply(playing(S1, 0, 1, written_for(place, put(1))))
     store.close()
     other = f"o{place.name}"
+    if place.kind == "mysql-tables":  # Several targets may have their positions in one database.
+        with pytest.raises(UserError, match=f"no target '{other}' is in this MySQL database"):
+            open_store(place.kind, other, url=place.url, read_only=True)
+        return
     pass_off(place, other)
     for read_only in (False, True):
         with pytest.raises(UserError, match=f"belongs to target '{place.name}', not to '{other}'"):
             open_store(place.kind, other, path=place.path, url=place.url, read_only=read_only)
+
+
+def test_a_target_in_tables_makes_no_table_for_keys_and_values(postgres_url: str) -> None:
+    place = Place("postgres-tables", "", postgres_url)
+    place.open().close()
+    made = run_sql(place, f"SELECT tablename FROM pg_tables WHERE schemaname = 'logplayer_{place.name}' ORDER BY 1")
+    assert made == [("position",), ("quarantine",)]
 
 
 def test_a_file_that_two_targets_open_while_it_is_empty_belongs_to_the_first(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,6 +22,8 @@ FIRST = Session(1, 1)
 
 
 class Gated(MemoryTarget):
+    """Commits nothing until its gate is open."""
+
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
@@ -29,6 +32,13 @@ class Gated(MemoryTarget):
         if change.batch is not None:
             self.gate.wait(120)
         return super().apply(change)
+
+
+@pytest.fixture
+def store() -> Iterator[Gated]:
+    store = Gated()
+    yield store
+    store.gate.set()  # A test that failed before it did so must not wait for the store's thread.
 
 
 class Peer:
@@ -56,8 +66,8 @@ class Peer:
                 await self.news.wait()
 
 
-async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committed() -> None:
-    store, peer = Gated(), Peer()
+async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committed(store: Gated) -> None:
+    peer = Peer()
     host = Host("t", store)
     await host.start()
     stream = Stream({"t": host}, peer, AckRound(0.001))
@@ -72,8 +82,8 @@ async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committ
     await host.stop()
 
 
-async def test_a_stream_is_quiet_only_while_the_target_waits_for_it() -> None:
-    store, peer = Gated(), Peer()
+async def test_a_stream_is_quiet_only_while_the_target_waits_for_it(store: Gated) -> None:
+    peer = Peer()
     host = Host("t", store)
     await host.start()
     assert host.quiet_ms == 0

@@ -256,14 +256,43 @@ def test_a_statement_runs_once_in_its_place(shop: Shop) -> None:
 def test_a_statement_that_would_end_the_transaction_is_refused(shop: Shop) -> None:
     table = f"c_{shop.place.table}"
     put = [shop.customers.put(id=1, mail="a")]
-    for text in ("COMMIT", "/* x */ ROLLBACK", "PRAGMA foreign_keys = OFF", f"DELETE FROM {table}", ""):
+    for text in ("COMMIT", "/* x */ ROLLBACK", "PRAGMA foreign_keys = OFF", f"DELETE FROM {table} WHERE id = 1", ""):
         assert "does not begin with" in shop.refuses(put, [encode(text)], at=2)
+    for more in ("; COMMIT", f", {table}", " -- x", f" USING {table}", ".x.y"):
+        assert "does not begin with" in shop.refuses(put, [encode(f"DELETE FROM {table}{more}")], at=2)
     shop.refuses(put, [encode(f"DROP TABLE {table}; COMMIT")], at=2)
     shop.refuses(put, [encode("ALTER TABLE nowhere ADD x INT")], at=2)
     if shop.place.kind == "postgres-tables":
         said = shop.refuses(put, [encode(f"CREATE INDEX CONCURRENTLY i ON {table} (mail)")], at=2)
         assert "CREATE INDEX without CONCURRENTLY" in said
     shop.play(put)
+
+
+def test_a_table_is_emptied_in_its_place(shop: Shop) -> None:
+    """The one statement that is data and no schema: also in MySQL, where it is part of the transaction."""
+    rows = [shop.customers.put(id=1, mail="a"), shop.orders.put(id=7, c=1)]
+    name = f'"o_{shop.place.table}"'
+    shop.play(rows, [encode(f"DELETE FROM {name}")], [shop.orders.put(id=8, c=1)])
+    assert [row[0] for row in shop.rows("o")] == [8]
+    assert "has no table 'nowhere'" in shop.refuses(rows, [encode("DELETE FROM nowhere")], at=2)
+    shop.play(rows, [encode(f"-- All.\ndelete from `c_{shop.place.table}` ;")])
+    assert shop.rows("o") == shop.rows("c") == []  # ON DELETE CASCADE.
+
+
+def test_a_table_is_emptied_under_its_name_here(tmp_path: Path) -> None:
+    place = Place("sqlite-tables", str(tmp_path / "store"), "")
+    run_sql(place, "CREATE TABLE shop_orders (id INT PRIMARY KEY)", "CREATE TABLE trail (id INT PRIMARY KEY)")
+    file = tmp_path / "logplayer.toml"
+    file.write_text('[tables.orders]\nname = "shop_orders"\n[tables.trail]\nignore = true\n')
+    run_sql(place, "INSERT INTO trail VALUES (1)")
+    store = open_store(place.kind, place.name, path=place.path, mapping=str(file))
+    store.apply(opening(S1))
+    emptied = encode('DELETE FROM "orders"').encoded + encode('DELETE FROM "trail"').encoded
+    put = lp.table("orders").put(id=1).encoded
+    store.apply(playing(S1, 0, 2, Message(1, put), Message(2, emptied)))
+    assert run_sql(place, "SELECT * FROM shop_orders") == []
+    assert run_sql(place, "SELECT * FROM trail") == [(1,)]
+    store.close()
 
 
 def encode(text: str) -> Mutation:
@@ -314,6 +343,33 @@ def test_tables_of_another_schema(postgres_url: str) -> None:
         open_store(place.kind, place.name, url=place.url, schema="nowhere")
     with pytest.raises(ConfigError, match="--schema is for"):
         open_store("sqlite-tables", "a", path="x.db", schema="s")
+
+
+def test_a_table_of_another_schema_is_named_with_it(postgres_url: str) -> None:
+    """As a capture names it: rows, statements and what is read back mean the same table."""
+    place = Place("postgres-tables", "", postgres_url)
+    schema = f"s{place.name}"
+    run_sql(place, f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.orders (id INT PRIMARY KEY)")
+    store = open_store(place.kind, place.name, url=place.url)
+    store.apply(opening(S1))
+    orders = lp.table(f"{schema}.orders")
+    alter = encode(f'ALTER TABLE "{schema}"."orders" ADD COLUMN note text')
+    rows = [[orders.put(id=1), orders.put(id=2)], [alter], [orders.patch(id=1, note="y"), orders.delete(id=2)]]
+    entries = [Message(nth, b"".join(one.encoded for one in entry)) for nth, entry in enumerate(rows, 1)]
+    store.apply(playing(S1, 0, 3, *entries))
+    assert run_sql(place, f"SELECT * FROM {schema}.orders") == [(1, "y")]
+    assert json.loads(store.get(f"{schema}.orders/1".encode()) or b"") == {"id": 1, "note": "y"}
+    assert store.get(f"{schema}.orders/2".encode()) is None
+    store.apply(playing(S1, 3, 4, Message(4, encode(f'DELETE FROM "{schema}"."orders"').encoded)))
+    assert run_sql(place, f"SELECT * FROM {schema}.orders") == []
+    # A table that has that very name comes first.
+    run_sql(place, f'CREATE TABLE "{schema}.orders" (id INT PRIMARY KEY)')
+    store.apply(playing(S1, 4, 5, Message(5, encode(f"COMMENT ON TABLE {schema}.orders IS NULL").encoded)))
+    store.apply(playing(S1, 5, 6, Message(6, orders.put(id=3).encoded)))
+    assert run_sql(place, f'SELECT * FROM "{schema}.orders"') == [(3,)]
+    with pytest.raises(Poison, match=r"has no table 'nowhere\.orders'"):
+        store.apply(playing(S1, 6, 7, Message(7, lp.table("nowhere.orders").put(id=3).encoded)))
+    store.close()
 
 
 def test_a_mapping_renames_ignores_and_adds(tmp_path: Path) -> None:

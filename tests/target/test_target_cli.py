@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -14,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
+import logplayer as lp
 from logplayer.cli import main
-from logplayer.core.entry import Session
+from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.sqlite import SqliteTarget
-from logplayer.testing.conformance.client import ConformanceStream, StreamEnded, message
+from logplayer.testing.conformance.client import ConformanceStream, StreamEnded, covering, message
 from logplayer.wire import codec, grpc_link
 from tests.servers import Authority
 
@@ -259,8 +263,35 @@ def test_a_store_is_read_by_somebody_who_may_not_write(serving: bool) -> None:
             f"store = SqliteTarget({str(path)!r}, 'a', read_only=True)\n"
             "print(store.position().index, store.get(b'k'), list(store.scan()), list(store.quarantine()))"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
         assert (done.stdout, done.stderr) == ("0 None [] []\n", "")
         assert sorted(os.listdir(folder)) == before
         if serving:
             store.close()
+
+
+def test_serve_names_tables_as_the_configuration_says(tmp_path: Path) -> None:
+    """[tables] of logplayer.toml, which has everything else too, or of --mapping; not of both."""
+    config = tmp_path / "logplayer.toml"
+    config.write_text('[log]\naddress = "grpc://127.0.0.1:7100"\n[tables.orders]\nname = "mine"\n')
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        db.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY, note TEXT)")
+    where = ["--store", "sqlite-tables", "--path", str(tmp_path / "shop.db"), "--id", "t1", "--listen", "127.0.0.1:0"]
+    both = logplayer("target", "serve", *where, "--config", str(config), "--mapping", str(config))
+    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
+    assert "give one of them" in both.stderr
+    serving = Serving(*where, "--config", str(config))
+
+    async def play() -> None:
+        stream = await ConformanceStream.connect(serving.addresses[0])
+        await stream.open("t1", "log", Session(1, 1))
+        await stream.batch(covering(0, 1, Message(1, lp.table("orders").put(id=1, note="x").encoded)))
+        await stream.acked(1)
+        stream.cut()
+
+    try:
+        asyncio.run(play())
+    finally:
+        serving.end()
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        assert db.execute("SELECT id, note FROM mine").fetchall() == [(1, "x")]

@@ -19,7 +19,7 @@ from logplayer.log.protocol import Info
 from logplayer.target.protocol import Rejected, Store
 from logplayer.target.stores.sqlite import SqliteTarget
 from logplayer.target.unfence import FenceEvidence, Unfence, plan
-from tests.target.store_places import Place, content, opening, playing, put
+from tests.target.store_places import Place, content, opening, playing, put, run_sql, written_for
 
 SENSELESS = Session(2**63 - 1, 1)
 LOG = Info("log", 3, 9, 9, 0)
@@ -34,10 +34,11 @@ def free(place: Place) -> Position:
         store.close()
 
 
-def test_a_store_that_a_senseless_epoch_has_taken_is_freed(place: Place) -> None:
+def test_a_store_that_a_senseless_epoch_has_taken_is_freed(any_place: Place) -> None:
+    place = any_place
     store = place.open()
     store.apply(opening(Session(4, 1)))
-    stood = store.apply(playing(Session(4, 1), 0, 5, put(5, "k")))
+    stood = store.apply(playing(Session(4, 1), 0, 5, written_for(place, put(5, "k"))))
     store.apply(opening(SENSELESS))
     with pytest.raises(Rejected) as caught:
         store.apply(opening(Session(8, 1)))
@@ -50,14 +51,17 @@ def test_a_store_that_a_senseless_epoch_has_taken_is_freed(place: Place) -> None
     assert store.apply(opening(Session(8, 1))) == stood._replace(session=Session(8, 1))
     with pytest.raises(Rejected):
         store.apply(opening(Session(4, 2)))  # The older player is out again.
-    assert content(store) == {"k": "v5"}
+    assert content(store, place) == {"k": "v5"}
     store.close()
 
 
-def test_a_new_store_that_another_log_has_opened_is_freed(place: Place) -> None:
+def test_a_new_store_that_another_log_has_opened_is_freed(any_place: Place) -> None:
+    place = any_place
     store = place.open()
     store.apply(opening(Session(4, 1), "another"))
     store.close()
+    if place.has_tables:  # The user's own rows are none that a log has delivered.
+        run_sql(place, "INSERT INTO {table} VALUES ('mine', 'v')")
     assert free(place) == Position()
     store = place.open()
     assert store.apply(opening(Session(1, 1))).log_id == "log"

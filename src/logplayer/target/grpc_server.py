@@ -112,6 +112,7 @@ class GrpcServer:
         stranger = self._stranger(context)
         if stranger:
             await _fail(context, codec.UNAUTHENTICATED, stranger)
+            return
         peer = _GrpcPeer(self._hosts, context, self._acks, self._questions)
         try:
             await peer.write_until_end()
@@ -120,7 +121,7 @@ class GrpcServer:
             peer.stream.gone()
         if peer.stream.failure is not None:
             await _fail(context, *peer.stream.failure)
-        if not peer.hung_up:
+        elif not peer.hung_up:
             await _leave_the_end_to_the_player()
 
     async def _position(self, _request: Any, host: Host, _context: Any) -> Position:
@@ -203,7 +204,10 @@ class _GrpcPeer:
 
 async def _fail(context: Any, code: int, detail: str) -> None:
     """End the stream with a reason, in a message and as the status."""
-    await context.write(codec.encode_failed(code, detail))
+    try:
+        await context.write(codec.encode_failed(code, detail))
+    except grpc.aio.InternalError:
+        return  # Nobody is there to read it.
     await _leave_the_end_to_the_player()
     await context.abort(_STATUS[code], detail)
 

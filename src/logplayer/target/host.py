@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +21,18 @@ from logplayer.core.fence import NOBODY, Batch, Position, TargetRefusal, check, 
 from logplayer.errors import Poison, TargetError
 from logplayer.observe import tracing
 from logplayer.observe.instruments import StoreCounts
+from logplayer.observe.logs import about
 from logplayer.target.protocol import Change, Rejected, Target
+from logplayer.wire.codec import sayable
+
+logger = logging.getLogger("logplayer.target")
 
 _new_tuple = tuple.__new__  # A third of the time that the class itself takes.
 _CROWD = 1000  # So many may have given up waiting before anybody looks.
+# What a takeover or a lost connection leads to; the player opens the next session, or is the older one.
+_IN_PASSING = (Refusal.FENCED, Refusal.STALE_SESSION, Refusal.OUT_OF_SYNC)
 
-Trace = Callable[[dict[str, object]], None]
+TraceSink = Callable[[dict[str, object]], None]
 
 
 class ChangeOutcome(NamedTuple):
@@ -39,7 +46,7 @@ class ChangeOutcome(NamedTuple):
 Then = Callable[[ChangeOutcome], None]
 
 
-class Owner(Protocol):
+class StreamOwner(Protocol):
     """The stream that holds the current session."""
 
     def fenced(self, by: Session) -> None:
@@ -52,16 +59,17 @@ class Owner(Protocol):
 class Host:
     """See the module. Its methods are called from the event loop; the trace sink is called from the worker thread."""
 
-    def __init__(self, name: str, target: Target, trace: Trace | None = None) -> None:
+    def __init__(self, name: str, target: Target, trace: TraceSink | None = None) -> None:
         self.name = name
         self.position = Position()  # Durable, as of the last commit; None of it is a promise about the next.
         self.counts = StoreCounts()
+        self._said = ""  # The last trouble, which is not said again while it stays the same.
         self._target = target
         self._trace = trace
         self._inline = bool(getattr(target, "inline", False))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"target-{name}")
         self._loop: asyncio.AbstractEventLoop
-        self._owner: Owner | None = None
+        self._owner: StreamOwner | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[Position]]] = []  # A heap by index.
         self._crowd = _CROWD  # At this many, those that have given up are sent away.
         self._order = itertools.count()
@@ -83,7 +91,7 @@ class Host:
         if close is not None:
             close()
 
-    def open(self, session: Session, log_id: str, owner: Owner, then: Then) -> None:
+    def open(self, session: Session, log_id: str, owner: StreamOwner, then: Then) -> None:
         """Ask the store to accept a session; from then on ``owner`` is the only stream that may write."""
 
         def opened(outcome: ChangeOutcome) -> None:
@@ -106,7 +114,7 @@ class Host:
         else:
             self._submit(then, self._apply, session, batch)
 
-    def release(self, owner: Owner) -> None:
+    def release(self, owner: StreamOwner) -> None:
         """The stream is gone; its session stays the stored one until another opens."""
         if self._owner is owner:
             self._owner = None
@@ -145,10 +153,13 @@ class Host:
             position = self._target.apply(Change(session, log_id=log_id))
         except Rejected as rejected:
             self._note("refuse", session)
-            self.counts.refusals[rejected.refused.reason.name] += 1
-            return ChangeOutcome(refused=rejected.refused)
+            return self._refused(rejected.refused, session, log_id)
         self._note("accept", session, index=position.index)
         self.counts.sessions += 1
+        self._said = ""
+        if session.epoch != self.position.session.epoch:
+            text = "target %s: accepted epoch %d, has index %d"
+            self._say(logging.INFO, text, session.epoch, position.index, epoch=session.epoch, log_id=log_id)
         return ChangeOutcome(position)
 
     def _apply(self, session: Session, batch: Batch) -> ChangeOutcome:
@@ -157,8 +168,7 @@ class Host:
             position = self._target.apply(Change(session, batch=batch))
         except Rejected as rejected:
             self._note("reject", session)
-            self.counts.refusals[rejected.refused.reason.name] += 1
-            return ChangeOutcome(refused=rejected.refused)
+            return self._refused(rejected.refused, session)
         except Poison as poison:
             return self._apply_before(session, batch, poison)
         if self._trace is not None:
@@ -184,14 +194,31 @@ class Host:
         if refused is not None:
             self._note("reject", session)
             return ChangeOutcome(refused=refused)
-        self.counts.refusals[Refusal.POISON.name] += 1
         before = cut(batch, poison.index)
         outcome = ChangeOutcome() if before is None else self._apply(session, before)
         if outcome.refused:
             return outcome
         has = outcome.position or stored
         verdict = TargetRefusal(Refusal.POISON, str(poison), poison.index, has.session.epoch, has.chain)
+        self._refused(verdict, session)
         return outcome._replace(refused=verdict)
+
+    def _refused(self, verdict: TargetRefusal, session: Session, log_id: str = "") -> ChangeOutcome:
+        """Count it, and say it once."""
+        reason = verdict.reason.name
+        self.counts.refusals[reason] += 1
+        told = f"{reason} {verdict.index}"
+        if told != self._said:
+            self._said = told
+            text = "target %s: refused epoch %d with %s: %s"
+            facts = {"epoch": session.epoch, "log_id": log_id or self.position.log_id, "reason": reason}
+            level = logging.INFO if verdict.reason in _IN_PASSING else logging.WARNING
+            self._say(level, text, session.epoch, reason, sayable(verdict.detail), **facts)
+        return ChangeOutcome(refused=verdict)
+
+    def _say(self, level: int, text: str, *args: object, **facts: object) -> None:
+        known = {"target": self.name, "index": self.position.index, "log_id": self.position.log_id, **facts}
+        logger.log(level, text, self.name, *args, extra=about(**known))
 
     def _note(self, event: str, session: Session, **more: object) -> None:
         if self._trace is not None:
@@ -218,6 +245,10 @@ class Host:
     def _finished(self, outcome: ChangeOutcome, then: Then) -> None:
         if outcome.error is not None:
             self.counts.failures += 1
+            if str(outcome.error) != self._said:
+                self._said = str(outcome.error)
+                epoch = self.position.session.epoch
+                self._say(logging.WARNING, "target %s: the store failed: %s", sayable(str(outcome.error)), epoch=epoch)
         if outcome.position is not None:
             self.position = outcome.position
             if self._waiting:

@@ -29,7 +29,7 @@ class Rejected(TargetError):
 
 
 class Change:
-    """What one transaction writes: a new session (an Open), or a batch of that session.
+    """What one transaction writes: a new session (an Open), or a batch of that session. Made by the server.
 
     A store uses :meth:`check`, :attr:`rows` and :attr:`quarantined`; an Open has no rows. What the producers have said
     beside the rows is in :meth:`headers`.
@@ -51,8 +51,16 @@ class Change:
     def check(self, stored: Position) -> Position:
         """The position to store together with the rows, given the one that is stored now.
 
-        Raises :class:`Rejected` if the change does not fit. It has no effects, so a store that retries a
-        conflicting transaction calls it again.
+        It has no effects, so a store that retries a conflicting transaction calls it again.
+
+        Args:
+            stored: What the store has, read in the transaction that will write the rows.
+
+        Raises:
+            Rejected: The change does not fit. Let it pass through, so that the transaction is rolled back.
+
+        Example:
+            >>> after = change.check(self.position())  # doctest: +SKIP
         """
         if self.batch is None:
             outcome = admit(stored, self.session, self.log_id)
@@ -66,7 +74,11 @@ class Change:
 
     @property
     def rows(self) -> list[Row]:
-        """What to put and delete, in this order. A payload that cannot be understood is a poisoned entry."""
+        """What to put and delete, in this order.
+
+        Raises:
+            Poison: A payload is not a transaction.
+        """
         if self._rows is None:
             rows: list[Row] = []
             for message in self.batch.messages if self.batch else ():
@@ -88,14 +100,22 @@ class Change:
 
     @property
     def quarantined(self) -> list[Message]:
-        """Entries to keep aside, undelivered to the data, for an operator to look at."""
+        """Entries to keep apart from the data, for an operator to look at."""
         for message in self.batch.messages if self.batch else ():
             if message.quarantine:  # Hardly ever.
                 return [message for message in self.messages if message.quarantine]
         return []
 
     def headers(self, entry: int) -> tuple[Header, ...]:
-        """The (name, value) headers of the transaction with this index, in order; ``Row.entry`` has the index."""
+        """The (name, value) headers of the transaction with this index, in order.
+
+        Args:
+            entry: The index, as in ``Row.entry``.
+
+        Example:
+            >>> dict(change.headers(row.entry)).get("trace")  # doctest: +SKIP
+            b'4bf92f35'
+        """
         for message in self.messages:
             if message.index == entry:
                 return decode_headers(message.payload)
@@ -129,28 +149,84 @@ class Target(Protocol):
     """
 
     def position(self) -> Position:
-        """What is stored; ``Position()`` if nothing ever was."""
+        """What is stored; ``Position()`` if nothing ever was.
+
+        Raises:
+            Exception: The store cannot be read now. The player tries again.
+
+        Example:
+            >>> store.position().index  # doctest: +SKIP
+            42
+        """
 
     def apply(self, change: Change) -> Position:
         """In one atomic and durable step: check the stored position, write the rows and the new position, return it.
 
-        Raises ``errors.Poison(message, index)`` for an entry that can never be written; the entries before it are
-        then applied without it. A crash at any point leaves all of the change or nothing of it.
+        A crash at any point leaves all of the change or nothing of it.
+
+        Args:
+            change: What to write. ``change.check`` has the rules, ``change.rows`` the rows.
+
+        Raises:
+            Rejected: The change does not fit what is stored; ``change.check`` raises it.
+            Poison: An entry can never be written. The entries before it are then applied without it.
+            Exception: The store cannot be written now. It ends the stream, and the player opens another one later.
+
+        Example:
+            >>> with self.db:  # doctest: +SKIP
+            ...     after = change.check(self.position())
+            ...     for row in change.rows:
+            ...         self.write(row.key, row.value)
+            ...     self.store(after)
         """
 
 
 @runtime_checkable
 class Store(Target, Protocol):
-    """A target that comes with LogPlayer: keys and values that can be read back, for readers and audits."""
+    """A target that comes with LogPlayer: keys and values that can be read back, for readers and audits.
+
+    ``get``, ``scan`` and ``quarantine`` may be called in any thread.
+    """
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """The value of a key; None if there is none. Of tables: the row with this key, as JSON.
+
+        Args:
+            key: The key. Of tables it is that of the log's rows, such as ``orders/7``.
+
+        Raises:
+            Exception: What the database's driver raises if it cannot be read now.
+
+        Example:
+            >>> store.get(b"alice")  # doctest: +SKIP
+            b'90'
+        """
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and value, in no promised order."""
+        """Every key with its value, in no particular order. Of tables: every row as JSON, if its table has a key.
+
+        Raises:
+            Exception: What the database's driver raises if it cannot be read now.
+
+        Example:
+            >>> dict(store.scan())  # doctest: +SKIP
+            {b'alice': b'90', b'bob': b'110'}
+        """
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """The index and payload of every entry that was kept aside."""
+        """Every quarantined delivery: its index and its payload.
+
+        Raises:
+            Exception: What the database's driver raises if it cannot be read now.
+
+        Example:
+            >>> [index for index, payload in store.quarantine()]  # doctest: +SKIP
+            [17]
+        """
 
     def close(self) -> None:
-        """Give back files and connections."""
+        """Give back files and connections; call nothing after it.
+
+        Example:
+            >>> store.close()  # doctest: +SKIP
+        """

@@ -9,7 +9,7 @@ from logplayer.core.fence import Position
 from logplayer.errors import UserError
 from logplayer.target.bounds import Questions
 from logplayer.target.grpc_server import GrpcServer
-from logplayer.target.host import Host, Trace
+from logplayer.target.host import Host, TraceSink
 from logplayer.target.protocol import Target
 from logplayer.target.tcp_server import TcpServer
 from logplayer.wire.addresses import Address, parse_netloc
@@ -25,6 +25,7 @@ class TargetServer:
     Args:
         targets: Each store under the name of its target.
         security: Certificate and token; without them only loopback is served.
+        trace: Takes notes of what each target does, for a check of recorded runs; leave it out.
         listen: Where ``async with`` listens: ``tcp://host:port`` or ``grpc://host:port``; port 0 takes a free one.
 
     Raises:
@@ -40,7 +41,7 @@ class TargetServer:
         self,
         targets: Mapping[str, Target],
         security: Security = NONE,
-        trace: Trace | None = None,
+        trace: TraceSink | None = None,
         *,
         listen: str = "tcp://127.0.0.1:0",
     ) -> None:
@@ -54,8 +55,21 @@ class TargetServer:
     async def start(self, *, grpc: str = "", tcp: str = "") -> list[str]:
         """Listen at ``HOST:PORT`` for each transport that is given; the addresses as players write them.
 
-        Port 0 takes any free port. Nothing listens if anything is wrong: an address in use, a certificate that
-        cannot be read, plain text beyond loopback, a store that cannot be read.
+        Port 0 takes any free port. Nothing listens if anything is wrong.
+
+        Args:
+            grpc: Where to listen for gRPC, if anywhere.
+            tcp: Where to listen for framed TCP, if anywhere.
+
+        Raises:
+            UserError: No address is given, or one cannot be listened at.
+            ConfigError: Plain text beyond loopback, or a certificate that cannot be read.
+            Unavailable: Somebody else listens there.
+            Exception: What a store raises if its position cannot be read.
+
+        Example:
+            >>> await server.start(grpc="127.0.0.1:7201", tcp="127.0.0.1:0")  # doctest: +SKIP
+            ['grpc://127.0.0.1:7201', 'tcp://127.0.0.1:40113']
         """
         listeners = [(scheme, *parse_netloc(netloc)) for scheme, netloc in (("grpc", grpc), ("tcp", tcp)) if netloc]
         if not listeners:
@@ -77,7 +91,11 @@ class TargetServer:
 
     @property
     def address(self) -> str:
-        """The address as players write it; the first one, if it listens at two."""
+        """The address as players write it; the first one, if it listens at two.
+
+        Raises:
+            UserError: It does not listen yet.
+        """
         if not self.addresses:
             raise UserError("the target server does not listen yet; use it with 'async with', or await its start()")
         return self.addresses[0]
@@ -100,10 +118,25 @@ class TargetServer:
         return self._hosts
 
     def position(self, name: str) -> Position:
-        """What is durable in the target ``name``."""
+        """What is durable in one of its targets.
+
+        Args:
+            name: The target's name.
+
+        Raises:
+            KeyError: No target of that name is served here.
+
+        Example:
+            >>> server.position("a").index  # doctest: +SKIP
+            42
+        """
         return self._hosts[name].position
 
     async def stop(self) -> None:
-        """End the streams, finish the commits that run, close the stores. Players see a closed stream."""
+        """End the streams, finish the commits that run, close the stores. Players see a closed stream.
+
+        Example:
+            >>> await server.stop()  # doctest: +SKIP
+        """
         await asyncio.gather(*(server.stop() for server in self._servers))
         await asyncio.gather(*(host.stop() for host in self._hosts.values()))

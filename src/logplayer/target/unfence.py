@@ -18,6 +18,7 @@ from logplayer.core.fence import NOBODY, Position
 from logplayer.errors import TargetError, UserError
 from logplayer.log.protocol import Info
 from logplayer.target.protocol import Change, Store
+from logplayer.target.stores.tables.base import TableStore
 
 
 class FenceEvidence(NamedTuple):
@@ -86,4 +87,6 @@ def _nothing_wrong(stored: Position, seen: FenceEvidence | None) -> str:
 
 
 def _is_empty(store: Store, stored: Position) -> bool:
-    return stored.index == 0 and next(store.scan(), None) is None and next(store.quarantine(), None) is None
+    if stored.index or next(store.quarantine(), None) is not None:
+        return False
+    return isinstance(store, TableStore) or next(store.scan(), None) is None  # Rows of tables are the user's own.

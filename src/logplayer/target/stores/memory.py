@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logplayer.core.fence import Position
-from logplayer.target.protocol import Change
+from logplayer.target.protocol import Change, Store
 
 
-class MemoryTarget:
+class MemoryTarget(Store):
     """Rows in memory, for tests of your own. Atomic, because nothing here can fail after the check.
 
     Args:
@@ -40,16 +40,13 @@ class MemoryTarget:
         return after
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; None if there is none."""
         return self._data.get(key)
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value, in no particular order."""
         yield from list(self._data.items())
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         yield from list(self._quarantine.items())
 
     def close(self) -> None:
-        """Nothing to give back."""
+        pass  # There is nothing to give back.

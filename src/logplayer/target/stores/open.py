@@ -8,6 +8,7 @@ from typing import Any
 from logplayer.errors import ConfigError
 from logplayer.target.places import check_url
 from logplayer.target.protocol import Store
+from logplayer.target.stores.tables.mapping import TableMapping, read_mapping
 
 # name -> (module, class, the option that names its data, the extra that it needs)
 STORES = {
@@ -33,12 +34,12 @@ def open_store(
     url: str = "",
     read_only: bool = False,
     schema: str = "",
-    mapping: str = "",
+    mapping: str | TableMapping = "",
 ) -> Store:
     """The store of the target ``name``, made if it is not there.
 
-    ``mapping`` is the file whose ``[tables]`` says how a store of tables names them, ``schema`` where PostgreSQL has
-    them.
+    ``mapping`` says how a store of tables names them, or is the file whose ``[tables]`` does; ``schema`` is where
+    PostgreSQL has them.
     """
     if kind not in STORES:
         raise ConfigError(f"no store is called {kind!r}; there are {', '.join(STORES)}")
@@ -60,7 +61,7 @@ def open_store(
     return store
 
 
-def _settings(kind: str, read_only: bool, schema: str, mapping: str) -> dict[str, Any]:
+def _settings(kind: str, read_only: bool, schema: str, mapping: str | TableMapping) -> dict[str, Any]:
     """What a store is made with beside its place and name."""
     if schema and kind != "postgres-tables":
         raise ConfigError(f"--schema is for --store postgres-tables; {kind} has none")
@@ -70,7 +71,5 @@ def _settings(kind: str, read_only: bool, schema: str, mapping: str) -> dict[str
     if schema:
         settings["schema"] = schema
     if mapping:
-        from logplayer.target.stores.tables.mapping import read_mapping
-
-        settings["mapping"] = read_mapping(mapping)
+        settings["mapping"] = read_mapping(mapping) if isinstance(mapping, str) else mapping
     return settings

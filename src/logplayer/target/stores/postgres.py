@@ -24,13 +24,13 @@ from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, TargetError, Unavailable, UserError
-from logplayer.target.protocol import Change, Row, decode_rows
+from logplayer.target.protocol import Change, Row, Store, decode_rows
 
 _log = logging.getLogger(__name__)
 Db = psycopg.Connection[Any]
+_DATA = "CREATE TABLE IF NOT EXISTS {schema}.data (key bytea PRIMARY KEY, value bytea NOT NULL)"
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS {schema};
-CREATE TABLE IF NOT EXISTS {schema}.data (key bytea PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS {schema}.quarantine (log_index bigint PRIMARY KEY, payload bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS {schema}.position (
   one boolean PRIMARY KEY DEFAULT true CHECK (one), log_index bigint NOT NULL DEFAULT 0,
@@ -52,24 +52,10 @@ _PUT = "INSERT INTO {schema}.data VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SE
 _FOR_GOOD = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException)
 
 
-class PostgresTarget:
-    """Rows in a table of PostgreSQL.
+class PostgresPosition:
+    """What every target in PostgreSQL has: its connections, its position and its quarantine, in a schema of its own."""
 
-    Args:
-        url: What psycopg takes: ``postgresql://user@host/db``.
-        name: The target's name. Each has a schema of its own in the database.
-        read_only: Only read, also while a server writes.
-
-    Raises:
-        Unavailable: The database cannot be reached.
-        UserError: The URL is wrong, or the schema is another target's.
-
-    Example:
-        >>> lp.TargetServer({"a": lp.PostgresTarget("postgresql://user@host/db", "a")})  # doctest: +SKIP
-
-    A connection that was lost is opened again by the next call. If it was lost during a commit, nobody knows here
-    whether it happened; the position in the database does, and the next Open reads it.
-    """
+    _data = ""  # What is made beside them.
 
     def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
         self._url = url
@@ -77,6 +63,7 @@ class PostgresTarget:
         self._schema_name = f"logplayer_{name}"
         self._schema = sql.Identifier(self._schema_name)
         self._read_only = read_only
+        self._texts: dict[str, bytes] = {}
         self._writer: Db | None = None
         self._reader: Db | None = None
         self._reader_lock = threading.Lock()
@@ -93,56 +80,55 @@ class PostgresTarget:
             raise UserError(f"no target in PostgreSQL: {str(error).strip()}; check --url") from None
 
     def position(self) -> Position:
+        """What is stored; ``Position()`` if nothing ever was.
+
+        Raises:
+            Exception: What psycopg raises if it cannot be read now.
+
+        Example:
+            >>> store.position().index  # doctest: +SKIP
+            42
+        """
         return self._stored(self._connected())
 
-    def apply(self, change: Change) -> Position:
-        if self._read_only:
-            raise TargetError("this store was opened for reading")
-        db = self._connected()  # This one to the end: on another connection a write would be outside the transaction.
-        try:
-            with db.transaction():
-                after = change.check(self._stored(db, " FOR UPDATE"))
-                for is_put, rows in change.runs:
-                    self._write(db, is_put, rows)
-                self._keep_aside(db, change.quarantined)
-                crashpoint("store-rows-written")
-                self._store(db, after)
-                crashpoint("store-position-written")
-            crashpoint("store-committed")
-        except _FOR_GOOD as error:
-            self._find_poison(db, change)
-            raise error
-        return after
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a key; None if there is none."""
-        row = next(self._read("SELECT value FROM {schema}.data WHERE key = %s", (key,)), None)
-        return None if row is None else bytes(row[0])
-
-    def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value, in no particular order."""
-        for key, value in self._read("SELECT key, value FROM {schema}.data"):
-            yield bytes(key), bytes(value)
-
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
+        """Every quarantined delivery: its index and its payload.
+
+        Raises:
+            Exception: What psycopg raises if it cannot be read now.
+
+        Example:
+            >>> [index for index, payload in store.quarantine()]  # doctest: +SKIP
+            [17]
+        """
         for index, payload in self._read("SELECT log_index, payload FROM {schema}.quarantine ORDER BY 1"):
             yield index, bytes(payload)
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
+        """Give back the connections; call nothing after it.
+
+        Example:
+            >>> store.close()  # doctest: +SKIP
+        """
         for connection in (self._writer, self._reader):
             if connection is not None:
                 connection.close()
 
     # --- Inside ---
 
-    def _sql(self, text: str) -> sql.Composed:
-        return sql.SQL(text).format(schema=self._schema)
+    def _sql(self, text: str) -> bytes:
+        """The statement for this schema; to put it together takes longer than many a query."""
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = sql.SQL(text).format(schema=self._schema).as_bytes()
+        return known
+
+    def _connect(self) -> Db:
+        return psycopg.connect(self._url, autocommit=True)
 
     def _connected(self) -> Db:
         if self._writer is None or self._writer.closed:
-            db = psycopg.connect(self._url, autocommit=True)
+            db = self._connect()
             try:
                 self._prepare(db)
             except BaseException:
@@ -155,7 +141,7 @@ class PostgresTarget:
         self._refuse_a_name_that_is_cut(db)
         db.execute(_DURABLE)
         if not self._read_only:
-            for statement in _SCHEMA.strip().split(";\n"):
+            for statement in [*_SCHEMA.strip().split(";\n"), *([self._data] if self._data else [])]:
                 db.execute(self._sql(statement.rstrip(";")))
             self._owner(db)
             db.execute(self._sql(_ADOPT), (self._name,))
@@ -213,6 +199,68 @@ class PostgresTarget:
             with db.cursor() as cursor:
                 cursor.executemany(self._sql("INSERT INTO {schema}.quarantine VALUES (%s, %s)"), aside)
 
+    def _read(self, text: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        with self._reading() as db:
+            yield from db.execute(self._sql(text), parameters)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Db]:
+        with self._reader_lock:
+            if self._reader is None or self._reader.closed:
+                self._reader = self._connect()
+            yield self._reader
+
+
+class PostgresTarget(PostgresPosition, Store):
+    """Rows in a table of PostgreSQL.
+
+    Args:
+        url: What psycopg takes: ``postgresql://user@host/db``.
+        name: The target's name. Each has a schema of its own in the database.
+        read_only: Only read, also while a server writes.
+
+    Raises:
+        Unavailable: The database cannot be reached.
+        UserError: The URL is wrong, or the schema is another target's.
+
+    Example:
+        >>> lp.TargetServer({"a": lp.PostgresTarget("postgresql://user@host/db", "a")})  # doctest: +SKIP
+
+    A connection that was lost is opened again by the next call. If it was lost during a commit, nobody knows here
+    whether it happened; the position in the database does, and the next Open reads it.
+    """
+
+    _data = _DATA
+
+    def apply(self, change: Change) -> Position:
+        if self._read_only:
+            raise TargetError("this store was opened for reading")
+        db = self._connected()  # This one to the end: on another connection a write would be outside the transaction.
+        try:
+            with db.transaction():
+                after = change.check(self._stored(db, " FOR UPDATE"))
+                for is_put, rows in change.runs:
+                    self._write(db, is_put, rows)
+                self._keep_aside(db, change.quarantined)
+                crashpoint("store-rows-written")
+                self._store(db, after)
+                crashpoint("store-position-written")
+            crashpoint("store-committed")
+        except _FOR_GOOD as error:
+            self._find_poison(db, change)
+            raise error
+        return after
+
+    def get(self, key: bytes) -> bytes | None:
+        row = next(self._read("SELECT value FROM {schema}.data WHERE key = %s", (key,)), None)
+        return None if row is None else bytes(row[0])
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._read("SELECT key, value FROM {schema}.data"):
+            yield bytes(key), bytes(value)
+
+    # --- Inside ---
+
     def _write(self, db: Db, is_put: bool, rows: list[Row]) -> None:
         with db.cursor() as cursor:
             if is_put:
@@ -232,14 +280,3 @@ class PostgresTarget:
             except _FOR_GOOD as error:
                 reason = str(error).splitlines()[0]
                 raise Poison(f"PostgreSQL refuses entry {message.index}: {reason}", message.index) from None
-
-    def _read(self, text: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
-        with self._reading() as db:
-            yield from db.execute(self._sql(text), parameters)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Db]:
-        with self._reader_lock:
-            if self._reader is None or self._reader.closed:
-                self._reader = psycopg.connect(self._url, autocommit=True)
-            yield self._reader

@@ -20,14 +20,14 @@ from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import TargetError, Unavailable, UserError
 from logplayer.target.places import without_secrets
-from logplayer.target.protocol import Change
+from logplayer.target.protocol import Change, Store
 from logplayer.wire import codec
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
 
-class RedisTarget:
+class RedisTarget(Store):
     """Rows as keys of Redis.
 
     Args:
@@ -74,12 +74,10 @@ class RedisTarget:
                     continue  # Another server moved the position: the check decides again.
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; None if there is none."""
         value: bytes | None = self._db.hget(self._data, key)
         return value
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value, in no particular order."""
         # HSCAN may return a key twice when the hash is resized meanwhile, so each is yielded the first time only.
         told: set[bytes] = set()
         for key, value in self._db.hscan_iter(self._data, count=1000):
@@ -88,12 +86,10 @@ class RedisTarget:
                 yield key, value
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         kept = self._db.hgetall(self._quarantine)
         yield from sorted((int(index), payload) for index, payload in kept.items())
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         self._db.close()
 
     # --- Inside ---

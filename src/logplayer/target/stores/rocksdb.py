@@ -19,14 +19,14 @@ from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import TargetError, Unavailable, UserError
 from logplayer.fsync import make_private_directory
-from logplayer.target.protocol import Change
+from logplayer.target.protocol import Change, Store
 from logplayer.wire import codec
 from logplayer.wire.logplayer.v1 import target_pb2 as pb
 
 _DATA, _POSITION, _QUARANTINE = b"d", b"p", b"q"
 
 
-class RocksTarget:
+class RocksTarget(Store):
     """Rows in a RocksDB directory.
 
     Args:
@@ -88,21 +88,17 @@ class RocksTarget:
         return after
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; None if there is none."""
         value: bytes | None = self._db.get(_DATA + key)
         return value
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value, in no particular order."""
         yield from self._prefixed(_DATA)
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         for key, payload in self._prefixed(_QUARANTINE):
             yield int.from_bytes(key, "big"), payload
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         self._db.close()
 
     def _prefixed(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

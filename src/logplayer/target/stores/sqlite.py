@@ -22,7 +22,7 @@ from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, Unavailable, UserError
 from logplayer.fsync import make_private_file
-from logplayer.target.protocol import Change, Row, decode_rows
+from logplayer.target.protocol import Change, Row, Store, decode_rows
 
 _APPLICATION_ID = 0x4C50_5447
 _VERSION = 2  # Since 2 the position has the log's chain value.
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS position (
 _FOR_GOOD = (sqlite3.IntegrityError, sqlite3.DataError)
 
 
-class SqliteTarget:
+class SqliteTarget(Store):
     """Rows in a SQLite file, with the target's index in the same transaction.
 
     Args:
@@ -93,23 +93,19 @@ class SqliteTarget:
         return after
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; None if there is none."""
         with self._reading() as db:
             row = db.execute("SELECT value FROM data WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key with its value, in no particular order."""
         with self._reading() as db:
             yield from db.execute("SELECT key, value FROM data")
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         with self._reading() as db:
             yield from db.execute("SELECT log_index, payload FROM quarantine ORDER BY log_index")
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         self._db.close()
         if self._reader is not None:
             self._reader.close()

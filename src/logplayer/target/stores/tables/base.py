@@ -28,8 +28,8 @@ from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, TargetError
 from logplayer.log.json_rows import value_to_json
-from logplayer.target.protocol import Change
-from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
+from logplayer.target.protocol import Change, Store
+from logplayer.target.stores.tables.exact import Limit
 from logplayer.target.stores.tables.runs import (
     Decoder,
     RowRefused,
@@ -37,30 +37,36 @@ from logplayer.target.stores.tables.runs import (
     TableShape,
     check_shape,
     check_statement,
+    check_values,
+    deleted_table,
+    known_table,
 )
+from logplayer.wire.fastpath import RowForm
 from logplayer.wire.rows import Column, Op, row_key
 from logplayer.wire.values import Json
 
 
-class TableStore(abc.ABC):
+class TableStore(Store, abc.ABC):
     """The half of a store of tables that does not depend on the database."""
 
+    _db: Any  # The connection that writes, inside a transaction.
     product = ""
+    driver_error: type[Exception] = Exception  # What the database's driver raises.
     remedy = "repair the data or the schema, or quarantine the entry"
 
-    def __init__(self, name: str, mapping: TableMapping = NO_MAPPING, *, read_only: bool = False) -> None:
+    def __init__(self, name: str, decoder: Decoder, *, read_only: bool = False) -> None:
         self._name = name
-        self._decoder = Decoder(mapping)
+        self._decoder = decoder
         self._read_only = read_only
         self._shapes: dict[str, TableShape] = {}
-        self._checked: dict[object, TableShape] = {}  # By what a run writes: its shape, once it was found to fit.
+        self._checked: dict[RowForm, TableShape] = {}  # The shape that a form of rows was found to fit.
+        self._limits: dict[RowForm, list[tuple[int, Limit]]] = {}
         self._reader_lock = threading.Lock()
 
     # --- What a database brings ---
 
     @abc.abstractmethod
-    def position(self) -> Position:
-        """What is stored."""
+    def position(self) -> Position: ...
 
     @abc.abstractmethod
     def _transaction(self) -> AbstractContextManager[Any]:
@@ -95,22 +101,63 @@ class TableStore(abc.ABC):
         """Why it refused, with the name of the constraint."""
 
     @abc.abstractmethod
-    def _read_tables(self) -> Iterator[tuple[str, TableShape]]:
-        """The user's own tables that have a primary key."""
+    def _read_tables(self, only: str = "") -> Iterator[tuple[str, TableShape]]:
+        """The user's own tables that have a primary key, or only one of them."""
 
     @abc.abstractmethod
     def _read_rows(self, table: str, shape: TableShape) -> Iterator[tuple[Any, ...]]:
         """All rows of a table, with its columns in the order of the shape."""
 
     @abc.abstractmethod
-    def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
+    def quarantine(self) -> Iterator[tuple[int, bytes]]: ...
 
     @abc.abstractmethod
-    def close(self) -> None:
-        """Close it; call nothing after it."""
+    def close(self) -> None: ...
 
-    def _settle(self) -> None:  # noqa: B027 - most databases have nothing to do.
+    # --- What an audit needs of a database; see comparison.py ---
+
+    @abc.abstractmethod
+    def _snapshot(self) -> AbstractContextManager[Any]:
+        """A connection of its own that sees the database as of one moment, and can make temporary tables."""
+
+    @abc.abstractmethod
+    def _position_in(self, db: Any) -> Position:
+        """What is stored, as this connection sees it."""
+
+    @abc.abstractmethod
+    def _shape_in(self, db: Any, table: str) -> TableShape | None:
+        """A table as this connection sees it; None if there is none."""
+
+    @abc.abstractmethod
+    def _run(self, db: Any, text: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement without parameters."""
+
+    @abc.abstractmethod
+    def _make_copy(self, db: Any, copy: str, more: tuple[str, str], table: str, shape: TableShape) -> None:
+        """An empty temporary table with the columns of another, all nullable, and two more: an integer and a text."""
+
+    @abc.abstractmethod
+    def _insert_into(self, db: Any, copy: str, names: list[str], rows: list[list[Any]]) -> None:
+        """Write rows of the log into the temporary table, converted as a target converts them."""
+
+    @abc.abstractmethod
+    def _quote(self, name: str) -> str:
+        """The name of a column in a statement without parameters."""
+
+    @abc.abstractmethod
+    def _table_name(self, table: str) -> str:
+        """The same for a table of the user's own."""
+
+    @abc.abstractmethod
+    def _same(self, one: str, other: str) -> str:
+        """A condition: two columns hold the same, to the byte, or are both null."""
+
+    def _copy_name(self, copy: str) -> str:
+        return self._quote(copy)
+
+    # --- What most have no need of ---
+
+    def _settle(self) -> None:
         """After each entry of a careful write: check what the database would only check at the commit."""
 
     # --- What all have ---
@@ -127,21 +174,19 @@ class TableStore(abc.ABC):
         return self._apply_row_by_row(change)
 
     def get(self, key: bytes) -> bytes | None:
-        """The row with this key as JSON; None if there is none. It reads the whole table."""
         table = key.partition(b"/")[0].decode(errors="replace")
         return next((row for found, row in self._scan(table) if found == key), None)
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every row of every table with a primary key: its key, and its columns as JSON."""
         yield from self._scan("")
 
     def _scan(self, only: str) -> Iterator[tuple[bytes, bytes]]:
-        for table, shape in self._read_tables():
+        for table, shape in self._read_tables(only):
             if only and table != only:
                 continue
             names = list(shape.types)
             for row in self._read_rows(table, shape):
-                named = dict(zip(names, map(_plain, row), strict=True))
+                named = dict(zip(names, map(plain, row), strict=True))
                 key = row_key(table, [Column(name, named[name], True) for name in shape.primary])
                 shown = {name: value_to_json(value) for name, value in named.items()}
                 yield key, json.dumps(shown, ensure_ascii=False).encode()
@@ -180,7 +225,7 @@ class TableStore(abc.ABC):
         except Exception as error:
             if isinstance(error, Poison) or not self._is_for_good(error):
                 raise
-            row = f"row {run.key.decode(errors='replace')}: " if run is not None and run.table else ""
+            row = f"row {run.key.decode(errors='replace')}: " if run is not None and run.form.table else ""
             reason = f"{row}{self._reason(error, run)}; {self.remedy}"
             raise Poison(f"{self.product} refuses entry {message.index}: {reason}", message.index) from None
 
@@ -190,27 +235,39 @@ class TableStore(abc.ABC):
         crashpoint("store-position-written")
 
     def _write_run(self, run: RowRun, *, careful: bool) -> None:
-        if run.op == Op.DDL:
-            check_statement(run.sql)
-            self._forget()
-            self._run_statement(run.sql)
+        form = run.form
+        if form.op == Op.DDL:
+            self._write_statement(run.sql)
             return
-        form = run[:4]
         shape = self._checked.get(form)
         if shape is None:
-            known = self._shapes.get(run.table) or self._look_up(run.table)
-            shape = self._shapes[run.table] = self._checked[form] = check_shape(run, known, self._where())
+            known = self._shapes.get(form.table) or self._look_up(form.table)
+            shape = self._shapes[form.table] = self._checked[form] = check_shape(form, known, self._where())
+            limits = [(nth, shape.limits[name]) for nth, name in enumerate(form.names) if name in shape.limits]
+            self._limits[form] = limits
+        check_values(run, self._limits[form])
         found = self._write(run, shape, careful=careful)
-        if run.op == Op.PATCH and found < len(run.rows):
+        if form.op == Op.PATCH and found < len(run.rows):
             raise RowRefused(
-                f"table {run.table!r} has no row {run.key.decode(errors='replace')} to patch; put the row first, or "
+                f"table {form.table!r} has no row {run.key.decode(errors='replace')} to patch; put the row first, or "
                 "quarantine the entry"
             )
+
+    def _write_statement(self, text: str) -> None:
+        table = deleted_table(text)
+        if not table:
+            check_statement(text)
+            self._forget()
+            self._run_statement(text)
+        elif here := self._decoder.name_here(table):
+            self._shapes[here] = known_table(here, self._shapes.get(here) or self._look_up(here), self._where())
+            self._run(self._db, f"DELETE FROM {self._table_name(here)}")
 
     def _forget(self) -> None:
         """Look tables up again when they are written next."""
         self._shapes.clear()
         self._checked.clear()
+        self._limits.clear()
 
     def _where(self) -> str:
         """Where tables are looked for, for messages."""
@@ -220,7 +277,7 @@ class TableStore(abc.ABC):
 _PLAIN = (bool, int, float, str, bytes, Decimal, date, time, UUID, Json, list)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as a row of the log could have it: what has no type there is text."""
     if isinstance(value, timedelta) and timedelta(0) <= value < timedelta(days=1):
         return (datetime.min + value).time()

@@ -1,7 +1,7 @@
 """How tables and columns of the log are named in a target's own schema: ``[tables]`` of logplayer.toml.
 
 [tables.orders]
-name = "shop_orders"             # Rename the table; schema.table in PostgreSQL is not split.
+name = "shop_orders"             # Rename the table; in PostgreSQL also schema.table.
 columns = { total = "amount" }   # Rename columns.
 ignore = ["internal_note"]       # Leave columns out.
 constants = { region = "eu" }    # Columns that each put writes beside those of the row.
@@ -15,10 +15,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logplayer.errors import ConfigError
-from logplayer.wire.rows import Column, Op, RowChange
+
+if TYPE_CHECKING:
+    from logplayer.wire.rows import RowChange
 
 _FIELDS = {"name", "columns", "ignore", "constants"}
 
@@ -36,11 +38,30 @@ class MappedTable:
 class TableMapping:
     """What becomes of the rows' tables and columns; a table that is not named stays as it is."""
 
-    def __init__(self, tables: Mapping[str, MappedTable] | None = None) -> None:
+    def __init__(self, tables: Mapping[str, MappedTable] | None = None, schema: str = "") -> None:
         self._tables = dict(tables or {})
+        self.schema = schema  # Where the tables are, if that is known and the database has schemas.
+
+    def in_schema(self, schema: str) -> TableMapping:
+        """The same, for tables that are there."""
+        return TableMapping(self._tables, schema)
 
     def __repr__(self) -> str:
         return f"TableMapping({', '.join(self._tables)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableMapping) and (self._tables, self.schema) == (other._tables, other.schema)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._tables))
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def name_here(self, table: str) -> str:
+        """A table's name in the target; empty if the whole table is left out."""
+        mapped = self._tables.get(table)
+        return table if mapped is None else "" if mapped.ignore is None else mapped.name
 
     def apply(self, change: RowChange) -> RowChange | None:
         """The change as the target gets it; None if nothing of it is left."""
@@ -49,6 +70,8 @@ class TableMapping:
             return change
         if mapped.ignore is None:
             return None
+        from logplayer.wire.rows import Column, Op  # Whoever only reads a configuration needs no protobuf.
+
         columns = [
             Column(mapped.columns.get(name, name), value, key)
             for name, value, key in change.columns

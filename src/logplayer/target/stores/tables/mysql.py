@@ -14,9 +14,10 @@ MySQL commits before and after every statement that changes a schema, so such an
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -32,11 +33,23 @@ from logplayer.core.fence import Position
 from logplayer.errors import TargetError, Unavailable, UserError
 from logplayer.log.json_rows import value_to_json
 from logplayer.target.stores.tables.base import TableStore
+from logplayer.target.stores.tables.exact import limits_of
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape, converted
+from logplayer.target.stores.tables.mysql_text import (
+    LITERALS,
+    change,
+    identifier,
+    marks,
+    others_first,
+    put_around,
+    quoted,
+)
+from logplayer.target.stores.tables.runs import Decoder, RowRefused, RowRun, TableShape
+from logplayer.wire.fastpath import NOT_FINITE, RowForm
 from logplayer.wire.rows import Op
 from logplayer.wire.values import Json
 
+_log = logging.getLogger(__name__)
 Db = Any  # A connection of PyMySQL, which has no types.
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS logplayer_position (
@@ -58,8 +71,12 @@ _COLUMNS = """SELECT column_name, column_type FROM information_schema.columns
 WHERE table_schema = database() AND table_name = %s ORDER BY ordinal_position"""
 _KEYS = """SELECT index_name, column_name FROM information_schema.statistics
 WHERE table_schema = database() AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index"""
+_COLLATIONS = """SELECT column_name, character_set_name, collation_name FROM information_schema.columns
+WHERE table_schema = database() AND table_name = %s AND character_set_name IS NOT NULL"""
 _TABLES = """SELECT table_name, engine FROM information_schema.tables
 WHERE table_schema = database() AND table_type = 'BASE TABLE' ORDER BY table_name"""
+_STATEMENT_LENGTH = 1_000_000  # About: as the driver cuts its own.
+REFUSED = {1044, 1045, 1049, 1698}  # The role, its password, or the database.
 _AWAY = {1040, 1205, 1213, 1158, 1159, 1160, 1161}  # Too many connections, lock waits and deadlocks, the network.
 
 
@@ -81,17 +98,19 @@ class MysqlTables(TableStore):
     """
 
     product = "MySQL"
+    driver_error = pymysql.err.MySQLError
 
     def __init__(self, url: str, name: str, *, mapping: TableMapping = NO_MAPPING, read_only: bool = False) -> None:
-        super().__init__(name, mapping, read_only=read_only)
-        self._where_to = _parse(url)
+        super().__init__(name, Decoder(mapping, _CONVERT, distinct=False, zone=""), read_only=read_only)
+        self._where_to = parse_url(url)
+        self._statements: dict[RowForm, tuple[str, str]] = {}
         self._writer: Db = None
         self._reader: Db = None
         self._db: Db = None
         try:
             self._connected()
         except pymysql.err.OperationalError as error:
-            if error.args and error.args[0] in (1044, 1045, 1049, 1698):
+            if error.args and error.args[0] in REFUSED:
                 raise UserError(f"no target in MySQL: {_said(error)}; check --url") from None
             raise Unavailable(f"no MySQL for target {name}: {_said(error)}; is it up, and --url right?") from None
         except pymysql.err.MySQLError as error:
@@ -101,13 +120,11 @@ class MysqlTables(TableStore):
         return self._stored(self._connected())
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         text = "SELECT log_index, payload FROM logplayer_quarantine WHERE target = %s ORDER BY log_index"
         with self._reading() as db:
             yield from ((index, bytes(payload)) for index, payload in _rows(db, text, (self._name,)))
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         for connection in (self._writer, self._reader):
             if connection is not None and connection.open:
                 connection.close()
@@ -137,6 +154,7 @@ class MysqlTables(TableStore):
                 _rows(db, statement)
             initial = "INSERT IGNORE INTO logplayer_position VALUES (%s, 0, 0, 0, '', '', '')"
             _rows(db, initial, (self._name,))
+            self._warn(db)
         engines = dict(_rows(db, _TABLES))
         for table in ("logplayer_position", "logplayer_quarantine"):
             if table not in engines:
@@ -145,6 +163,13 @@ class MysqlTables(TableStore):
                 raise UserError(f"table {table} is on {engines[table]}; a target needs InnoDB: ALTER TABLE ... ENGINE")
         if not _rows(db, _POSITION, (self._name,)):
             raise UserError(f"no target {self._name!r} is in this MySQL database; check --id and --url")
+
+    @staticmethod
+    def _warn(db: Db) -> None:
+        [(flushes,)] = _rows(db, "SELECT @@innodb_flush_log_at_trx_commit")
+        if flushes != 1:
+            setting = "innodb_flush_log_at_trx_commit"
+            _log.warning("MySQL runs with %s = %s: an ack may be lost when the machine fails", setting, flushes)
 
     @contextmanager
     def _reading(self) -> Iterator[Db]:
@@ -190,26 +215,51 @@ class MysqlTables(TableStore):
         _rows(self._db, _STORE, (index, *session, digests.to_bytes(digest), log_id, chain, self._name))
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
-        rows = converted(run.rows, _CONVERT)
+        form, rows = run.form, run.rows
+        if run.kinds & NOT_FINITE:
+            for value in (value for row in rows for value in row if isinstance(value, float)):
+                _number(value)
         with self._db.cursor() as cursor:
-            if run.op == Op.PUT and not careful:
-                return int(cursor.executemany(_put(run), rows) or 0)
-            if run.op == Op.PUT:
-                return self._put_one(cursor, run, rows[0])
-            if run.op == Op.DELETE and len(run.key_names) == 1:
-                sql = f"DELETE FROM {_quoted(run.table)} WHERE {_quoted(run.names[0])} IN ({_marks(len(rows))})"
+            if form.op == Op.PUT and not careful:
+                return sum(map(cursor.execute, self._puts(form, rows)))
+            if form.op == Op.PUT:
+                return self._put_one(cursor, form, rows[0])
+            if form.op == Op.DELETE and len(form.names) == 1:
+                sql = f"DELETE FROM {quoted(form.table)} WHERE {quoted(form.names[0])} IN ({marks(len(rows))})"
                 return int(cursor.execute(sql, [row[0] for row in rows]))
-            return int(cursor.executemany(_change(run), [_others_first(run, row) for row in rows]) or 0)
+            return int(cursor.executemany(change(form), [others_first(form, row) for row in rows]) or 0)
 
-    def _put_one(self, cursor: Any, run: RowRun, row: tuple[Any, ...]) -> int:
+    def _puts(self, form: RowForm, rows: list[tuple[Any, ...]]) -> Iterator[str]:
+        """The statements that put rows. The driver looks up how to write each value; here each column is looked up."""
+        first, last = self._statements.get(form) or self._statements.setdefault(form, put_around(form))
+        columns = [self._literals(column) for column in zip(*rows, strict=True)]
+        texts = list(map(", ".join, zip(*columns, strict=True)))
+        count = max(1, len(texts) * _STATEMENT_LENGTH // max(1, sum(map(len, texts))))  # As many as fit on average.
+        for start in range(0, len(texts), count):
+            yield f"{first}({'), ('.join(texts[start : start + count])}){last}"
+
+    def _literals(self, column: tuple[Any, ...]) -> list[str]:
+        kinds = set(map(type, column))
+        if len(kinds) == 1:
+            literal = LITERALS.get(kinds.pop())
+            if literal is not None:
+                return list(map(literal, column))
+        return [LITERALS.get(type(value), self._db.escape)(value) for value in column]
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._statements.clear()
+
+    def _put_one(self, cursor: Any, form: RowForm, row: tuple[Any, ...]) -> int:
         """UPDATE, or INSERT if the key is not there: no other unique key can be taken for it."""
-        if run.other_names and cursor.execute(_change(run), _others_first(run, row)):
+        if form.other_names and cursor.execute(change(form), others_first(form, row)):
             return 1
-        where = " AND ".join(f"{_quoted(name)} = %s" for name in run.key_names)
-        keys = [value for value, key in zip(row, run.keys, strict=True) if key]
-        if cursor.execute(f"SELECT 1 FROM {_quoted(run.table)} WHERE {where} FOR UPDATE", keys):
+        where = " AND ".join(f"{quoted(name)} = %s" for name in form.key_names)
+        keys = [value for value, key in zip(row, form.keys, strict=True) if key]
+        if cursor.execute(f"SELECT 1 FROM {quoted(form.table)} WHERE {where} FOR UPDATE", keys):
             return 1
-        return int(cursor.execute(_insert(run), row))
+        names = ", ".join(map(quoted, form.names))
+        return int(cursor.execute(f"INSERT INTO {quoted(form.table)} ({names}) VALUES ({marks(len(row))})", row))
 
     def _run_statement(self, sql: str) -> None:
         raise RowRefused(
@@ -236,25 +286,68 @@ class MysqlTables(TableStore):
     def _reason(self, error: Exception, run: RowRun | None) -> str:
         return _said(error)
 
+    # --- Comparing ---
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Db]:
+        with closing(self._connect()) as db:
+            _rows(db, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            _rows(db, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            yield db
+
+    def _position_in(self, db: Db) -> Position:
+        return self._stored(db)
+
+    def _shape_in(self, db: Db, table: str) -> TableShape | None:
+        return _shape(db, table)
+
+    def _run(self, db: Db, text: str) -> list[tuple[Any, ...]]:
+        return _rows(db, text)
+
+    def _make_copy(self, db: Db, copy: str, more: tuple[str, str], table: str, shape: TableShape) -> None:
+        first, second = map(identifier, more)
+        texts = {
+            name: f" CHARACTER SET {charset} COLLATE {collation}"
+            for name, charset, collation in _rows(db, _COLLATIONS, (table,))
+        }
+        columns = [f"{identifier(name)} {kind}{texts.get(name, '')} NULL" for name, kind in shape.types.items()]
+        made = ", ".join([f"{first} BIGINT", f"{second} LONGTEXT", *columns])
+        _rows(db, f"CREATE TEMPORARY TABLE {identifier(copy)} ({made}) ENGINE=InnoDB")
+
+    def _insert_into(self, db: Db, copy: str, names: list[str], rows: list[list[Any]]) -> None:
+        insert = f"INSERT INTO {quoted(copy)} ({', '.join(map(quoted, names))}) VALUES ({marks(len(names))})"
+        with db.cursor() as cursor:
+            cursor.executemany(insert, [list(map(self._decoder.converted, row)) for row in rows])
+
+    def _quote(self, name: str) -> str:
+        return identifier(name)
+
+    def _table_name(self, table: str) -> str:
+        return identifier(table)
+
+    def _same(self, one: str, other: str) -> str:
+        return f"CAST({one} AS BINARY) <=> CAST({other} AS BINARY)"  # A collation may take other texts for equal.
+
     # --- Reading ---
 
-    def _read_tables(self) -> Iterator[tuple[str, TableShape]]:
+    def _read_tables(self, only: str = "") -> Iterator[tuple[str, TableShape]]:
         with self._reading() as db:
             names = [name for name, _ in _rows(db, _TABLES) if not name.startswith("logplayer_")]
             found = [(name, _shape(db, name)) for name in names]
         yield from ((name, shape) for name, shape in found if shape is not None and shape.primary)
 
     def _read_rows(self, table: str, shape: TableShape) -> Iterator[tuple[Any, ...]]:
-        names = ", ".join(map(_quoted, shape.types))
+        names = ", ".join(map(quoted, shape.types))
         with self._reading() as db:
-            yield from _rows(db, f"SELECT {names} FROM {_quoted(table)}")
+            yield from _rows(db, f"SELECT {names} FROM {quoted(table)}")
 
 
-def _parse(url: str) -> dict[str, Any]:
+def parse_url(url: str, option: str = "--url") -> dict[str, Any]:
+    """What PyMySQL's ``connect`` takes, of the URL that ``option`` gave. Raises UserError if it is not one of MySQL."""
     parts = urlsplit(url)
     database = parts.path.strip("/")
     if parts.scheme not in ("mysql", "mariadb") or not database:
-        raise UserError("--url is not a URL of MySQL; write mysql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise UserError(f"{option} is not a URL of MySQL; write mysql://USER:PASSWORD@HOST:PORT/DATABASE")
     found: dict[str, Any] = {"user": unquote(parts.username or ""), "database": unquote(database)}
     if parts.password:
         found["password"] = unquote(parts.password)
@@ -281,40 +374,8 @@ def _shape(db: Db, table: str) -> TableShape | None:
     keys: dict[str, list[str]] = {}
     for index, column in _rows(db, _KEYS, (table,)):
         keys.setdefault(index, []).append(column)
-    return TableShape(types, tuple(keys.get("PRIMARY", ())), tuple(frozenset(columns) for columns in keys.values()))
-
-
-def _insert(run: RowRun) -> str:
-    names = ", ".join(map(_quoted, run.names))
-    return f"INSERT INTO {_quoted(run.table)} ({names}) VALUES ({_marks(len(run.names))})"
-
-
-def _put(run: RowRun) -> str:
-    """The batched form; see the top of this file for what the key columns do in it."""
-    checked = [f"{one} = IF({one} <=> VALUES({one}), {one}, NULL)" for one in map(_quoted, run.key_names)]
-    changed = [f"{one} = VALUES({one})" for one in map(_quoted, run.other_names)]
-    return f"{_insert(run)} ON DUPLICATE KEY UPDATE {', '.join(checked + changed)}"
-
-
-def _change(run: RowRun) -> str:
-    where = " AND ".join(f"{_quoted(name)} = %s" for name in run.key_names)
-    if run.op == Op.DELETE:
-        return f"DELETE FROM {_quoted(run.table)} WHERE {where}"
-    changed = ", ".join(f"{_quoted(name)} = %s" for name in run.other_names)
-    return f"UPDATE {_quoted(run.table)} SET {changed} WHERE {where}"
-
-
-def _others_first(run: RowRun, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    pairs = list(zip(row, run.keys, strict=True))
-    return tuple(value for value, key in pairs if not key) + tuple(value for value, key in pairs if key)
-
-
-def _marks(count: int) -> str:
-    return ", ".join(["%s"] * count)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+    unique = tuple(map(frozenset, keys.values()))
+    return TableShape(types, tuple(keys.get("PRIMARY", ())), unique, limits_of(types))
 
 
 def _number(value: Any) -> Any:
@@ -328,7 +389,6 @@ def _utc(value: datetime) -> datetime:
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
-    float: _number,
     Decimal: _number,
     datetime: _utc,
     UUID: str,

@@ -9,7 +9,7 @@ and not cut. Tables with columns that are arrays themselves are written row by r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
@@ -18,10 +18,12 @@ from psycopg import sql
 from logplayer.core.entry import Message
 from logplayer.core.fence import Position
 from logplayer.errors import UserError
-from logplayer.target.stores.postgres import Db, PostgresTarget
+from logplayer.target.stores.postgres import Db, PostgresPosition
 from logplayer.target.stores.tables.base import TableStore
+from logplayer.target.stores.tables.exact import limits_of
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape
+from logplayer.target.stores.tables.runs import Decoder, RowRefused, RowRun, TableShape
+from logplayer.wire.fastpath import RowForm
 from logplayer.wire.rows import Op
 from logplayer.wire.values import Json
 
@@ -35,8 +37,11 @@ _FOR_GOOD = (
     psycopg.errors.RaiseException,
     psycopg.errors.ActiveSqlTransaction,
 )
+_JSON = 1 << 12  # Of the kinds of a run: field json of Value.
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, NULL) FROM pg_attribute a
+SELECT a.attname, format_type(a.atttypid, -1),
+  CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _KEYS = """
@@ -69,6 +74,7 @@ class PostgresTables(TableStore):
     """
 
     product = "PostgreSQL"
+    driver_error = psycopg.Error
 
     def __init__(
         self,
@@ -79,10 +85,11 @@ class PostgresTables(TableStore):
         mapping: TableMapping = NO_MAPPING,
         read_only: bool = False,
     ) -> None:
-        super().__init__(name, mapping, read_only=read_only)
+        super().__init__(name, Decoder(mapping), read_only=read_only)
         self._tables_schema = schema
-        self._statements: dict[object, bytes] = {}  # By what a run writes.
-        self._own = PostgresTarget(url, name, read_only=read_only)  # Position, quarantine and connections.
+        self._statements: dict[RowForm, bytes] = {}
+        self._named: dict[str, sql.Identifier] = {}  # The tables that were looked up.
+        self._own = PostgresPosition(url, name, read_only=read_only)
         found = self._own._connected().execute("SELECT to_regnamespace(%s)", (sql.Identifier(schema).as_string(),))
         if found.fetchone() == (None,):
             self._own.close()
@@ -92,11 +99,9 @@ class PostgresTables(TableStore):
         return self._own.position()
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         return self._own.quarantine()
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         self._own.close()
 
     # --- Inside ---
@@ -113,42 +118,45 @@ class PostgresTables(TableStore):
         self._own._store(self._db, after)
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
-        if len(run.rows) == 1 or any(shape.types[name].endswith("[]") for name in run.names):
-            return self._write_each(run, shape)
-        columns = [_to_postgres(list(column)) for column in zip(*run.rows, strict=True)]
-        return self._db.execute(self._statement(run, shape), columns).rowcount
+        form = run.form
+        if len(run.rows) == 1 or any(shape.types[name].endswith("[]") for name in form.names):
+            return self._write_each(run)
+        columns: list[list[Any]] = list(map(list, zip(*run.rows, strict=True)))
+        if run.kinds & _JSON:
+            columns = list(map(_to_postgres, columns))
+        return self._db.execute(self._statement(form, shape), columns).rowcount
 
-    def _statement(self, run: RowRun, shape: TableShape) -> bytes:
+    def _statement(self, form: RowForm, shape: TableShape) -> bytes:
         """The statement that writes a whole run, made once for each form of row."""
-        form = run[:4]
         known = self._statements.get(form)
         if known is None:
-            known = self._statements[form] = self._make_statement(run, shape).as_bytes(self._db)
+            known = self._statements[form] = self._make_statement(form, shape).as_bytes(self._db)
         return known
 
     def _forget(self) -> None:
         super()._forget()
         self._statements.clear()
 
-    def _make_statement(self, run: RowRun, shape: TableShape) -> sql.Composed:
-        types = [shape.types[name] for name in run.names]
+    def _make_statement(self, form: RowForm, shape: TableShape) -> sql.Composed:
+        types = [shape.types[name] for name in form.names]
         arrays = sql.SQL(", ").join(sql.SQL("{}::{}[]").format(sql.Placeholder(), sql.SQL(kind)) for kind in types)
         aliases = [sql.Identifier(f"c{nth}") for nth in range(len(types))]
         source = sql.SQL("unnest({}) AS v({})").format(arrays, sql.SQL(", ").join(aliases))
         new = [sql.SQL("v.{}").format(alias) for alias in aliases]
-        if run.op == Op.PUT:
-            return self._put(run, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
-        return self._change(run, new, source)
+        if form.op == Op.PUT:
+            return self._put(form, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
+        return self._change(form, new, source)
 
-    def _write_each(self, run: RowRun, shape: TableShape) -> int:
+    def _write_each(self, run: RowRun) -> int:
         """One statement for each row."""
-        marks = [sql.Placeholder()] * len(run.names)
-        order = list(range(len(run.names)))
-        if run.op == Op.PUT:
-            statement = self._put(run, sql.SQL("VALUES ({})").format(sql.SQL(", ").join(marks)))
+        form = run.form
+        marks = [sql.Placeholder()] * len(form.names)
+        order = list(range(len(form.names)))
+        if form.op == Op.PUT:
+            statement = self._put(form, sql.SQL("VALUES ({})").format(sql.SQL(", ").join(marks)))
         else:
-            order.sort(key=lambda nth: run.keys[nth])  # As the statement has them: the key is last.
-            statement = self._change(run, marks, None)
+            order.sort(key=lambda nth: form.keys[nth])  # As the statement has them: the key is last.
+            statement = self._change(form, marks, None)
         rows = [_to_postgres([row[nth] for nth in order]) for row in run.rows]
         if len(rows) == 1:
             return self._db.execute(statement, rows[0]).rowcount
@@ -156,34 +164,34 @@ class PostgresTables(TableStore):
             cursor.executemany(statement, rows)
             return cursor.rowcount
 
-    def _put(self, run: RowRun, values: sql.Composable) -> sql.Composed:
-        changed = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in run.other_names]
+    def _put(self, form: RowForm, values: sql.Composable) -> sql.Composed:
+        changed = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in form.other_names]
         return sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}").format(
-            self._table(run.table),
-            sql.SQL(", ").join(map(sql.Identifier, run.names)),
+            self._table(form.table),
+            sql.SQL(", ").join(map(sql.Identifier, form.names)),
             values,
-            sql.SQL(", ").join(map(sql.Identifier, run.key_names)),
+            sql.SQL(", ").join(map(sql.Identifier, form.key_names)),
             sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changed)) if changed else sql.SQL("NOTHING"),
         )
 
-    def _change(self, run: RowRun, new: list[Any], source: sql.Composable | None) -> sql.Composed:
+    def _change(self, form: RowForm, new: list[Any], source: sql.Composable | None) -> sql.Composed:
         """An UPDATE or a DELETE; ``new`` stands for the values in the order of the columns."""
         table = sql.Identifier("t")
-        pairs = list(zip(run.names, run.keys, new, strict=True))
+        pairs = list(zip(form.names, form.keys, new, strict=True))
         where = sql.SQL(" AND ").join(
             sql.SQL("{}.{} = {}").format(table, sql.Identifier(name), value) for name, key, value in pairs if key
         )
-        if run.op == Op.DELETE:
+        if form.op == Op.DELETE:
             using = sql.SQL("USING {} ").format(source) if source is not None else sql.SQL("")
-            return sql.SQL("DELETE FROM {} AS t {}WHERE {}").format(self._table(run.table), using, where)
+            return sql.SQL("DELETE FROM {} AS t {}WHERE {}").format(self._table(form.table), using, where)
         changed = sql.SQL(", ").join(
             sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, key, value in pairs if not key
         )
         using = sql.SQL("FROM {} ").format(source) if source is not None else sql.SQL("")
-        return sql.SQL("UPDATE {} AS t SET {} {}WHERE {}").format(self._table(run.table), changed, using, where)
+        return sql.SQL("UPDATE {} AS t SET {} {}WHERE {}").format(self._table(form.table), changed, using, where)
 
     def _table(self, name: str) -> sql.Identifier:
-        return sql.Identifier(self._tables_schema, name)
+        return self._named.get(name) or sql.Identifier(self._tables_schema, name)
 
     def _run_statement(self, statement: str) -> None:
         path = sql.Identifier(self._tables_schema)
@@ -206,14 +214,27 @@ class PostgresTables(TableStore):
     def _look_up(self, table: str) -> TableShape | None:
         return self._shape(self._db, table)
 
+    def _candidates(self, table: str) -> Iterator[sql.Identifier]:
+        """What ``table`` may name: one of this schema, or schema.table, as a capture names one outside of public."""
+        yield sql.Identifier(self._tables_schema, table)
+        schema, dot, name = table.partition(".")
+        if dot and schema and name:
+            yield sql.Identifier(schema, name)
+
     def _shape(self, db: Db, table: str) -> TableShape | None:
-        name = self._table(table).as_string()
-        types = dict(db.execute(_COLUMNS, (name,)).fetchall())
-        if not types:
+        for named in self._candidates(table):
+            name = named.as_string()
+            columns = db.execute(_COLUMNS, (name,)).fetchall()
+            if columns:
+                self._named[table] = named
+                break
+        else:
             return None
         keys = db.execute(_KEYS, (name,)).fetchall()
-        primary = next((tuple(columns) for is_primary, columns in keys if is_primary), ())
-        return TableShape(types, primary, tuple(frozenset(columns) for _, columns in keys))
+        primary = next((tuple(names) for is_primary, names in keys if is_primary), ())
+        unique = tuple(frozenset(names) for _, names in keys)
+        limits = limits_of({column: declared for column, _, declared in columns}, fraction=6)
+        return TableShape({column: kind for column, kind, _ in columns}, primary, unique, limits)
 
     def _is_for_good(self, error: Exception) -> bool:
         return isinstance(error, _FOR_GOOD)
@@ -229,10 +250,59 @@ class PostgresTables(TableStore):
     def _where(self) -> str:
         return f"schema {self._tables_schema!r} of this PostgreSQL database"
 
-    def _read_tables(self) -> Iterator[tuple[str, TableShape]]:
+    @contextmanager
+    def _snapshot(self) -> Iterator[Db]:
+        with self._own._connect() as db:
+            db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            db.autocommit = False
+            yield db
+            db.rollback()
+
+    def _position_in(self, db: Db) -> Position:
+        return self._own._stored(db)
+
+    def _shape_in(self, db: Db, table: str) -> TableShape | None:
+        return self._shape(db, table)
+
+    def _run(self, db: Db, text: str) -> list[tuple[Any, ...]]:
+        cursor = db.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+    def _make_copy(self, db: Db, copy: str, more: tuple[str, str], table: str, shape: TableShape) -> None:
+        first, second = map(self._quote, more)
+        columns = f"0::bigint AS {first}, ''::text AS {second}, t.*"
+        self._run(
+            db,
+            f"CREATE TEMP TABLE {self._quote(copy)} ON COMMIT DROP AS SELECT {columns} "
+            f"FROM {self._table_name(table)} t WITH NO DATA",
+        )
+
+    def _insert_into(self, db: Db, copy: str, names: list[str], rows: list[list[Any]]) -> None:
+        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+            sql.Identifier("pg_temp", copy),
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.SQL(", ").join([sql.Placeholder()] * len(names)),
+        )
+        with db.cursor() as cursor:
+            cursor.executemany(statement, list(map(_to_postgres, rows)))
+
+    def _quote(self, name: str) -> str:
+        return sql.Identifier(name).as_string()
+
+    def _table_name(self, table: str) -> str:
+        return self._table(table).as_string()
+
+    def _copy_name(self, copy: str) -> str:
+        return f"pg_temp.{self._quote(copy)}"
+
+    def _same(self, one: str, other: str) -> str:
+        return f"{one}::text IS NOT DISTINCT FROM {other}::text"  # Some types have no equality.
+
+    def _read_tables(self, only: str = "") -> Iterator[tuple[str, TableShape]]:
         schema = sql.Identifier(self._tables_schema).as_string()
         with self._own._reading() as db:
-            found = [(name, self._shape(db, name)) for (name,) in db.execute(_TABLES, (schema,)).fetchall()]
+            names = [only] if only else [name for (name,) in db.execute(_TABLES, (schema,)).fetchall()]
+            found = [(name, self._shape(db, name)) for name in names]
         yield from ((name, shape) for name, shape in found if shape is not None and shape.primary)
 
     def _read_rows(self, table: str, shape: TableShape) -> Iterator[tuple[Any, ...]]:

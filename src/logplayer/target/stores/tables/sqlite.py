@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -24,8 +24,10 @@ from logplayer.errors import Unavailable, UserError
 from logplayer.fsync import make_private_file
 from logplayer.log.json_rows import value_to_json
 from logplayer.target.stores.tables.base import TableStore
+from logplayer.target.stores.tables.exact import affinity_limit
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
-from logplayer.target.stores.tables.runs import RowRefused, RowRun, TableShape, converted
+from logplayer.target.stores.tables.runs import Decoder, RowRefused, RowRun, TableShape
+from logplayer.wire.fastpath import NOT_FINITE, RowForm
 from logplayer.wire.rows import Op
 from logplayer.wire.values import Json
 
@@ -56,14 +58,17 @@ class SqliteTables(TableStore):
         >>> lp.TargetServer({"a": lp.SqliteTables("shop.db", "a")})  # doctest: +SKIP
     """
 
+    _db: sqlite3.Connection
     product = "SQLite"
+    driver_error = sqlite3.Error
 
     def __init__(
         self, path: str | Path, name: str, *, mapping: TableMapping = NO_MAPPING, read_only: bool = False
     ) -> None:
-        super().__init__(name, mapping, read_only=read_only)
+        super().__init__(name, Decoder(mapping, _CONVERT, distinct=False, zone="+00:00"), read_only=read_only)
         self._path = Path(path)
         self._reader: sqlite3.Connection | None = None
+        self._statements: dict[RowForm, tuple[str, list[int] | None]] = {}
         self._commit_refused = False
         self._broken_before: set[tuple[Any, ...]] = set()
         if read_only and not self._path.is_file():
@@ -78,18 +83,13 @@ class SqliteTables(TableStore):
             raise UserError(f"{self._path} cannot be made as an SQLite file: {error.strerror}") from None
 
     def position(self) -> Position:
-        row = self._db.execute(_POSITION).fetchone()
-        if row is None:
-            return Position()
-        return Position(row[0], Session(row[1], row[2]), digests.from_bytes(row[3]), row[4], bytes(row[5]))
+        return _stored(self._db)
 
     def quarantine(self) -> Iterator[tuple[int, bytes]]:
-        """Every quarantined delivery: its index and its payload."""
         with self._reading() as db:
             yield from db.execute("SELECT log_index, payload FROM logplayer_quarantine ORDER BY log_index")
 
     def close(self) -> None:
-        """Close it; call nothing after it."""
         self._db.close()
         if self._reader is not None:
             self._reader.close()
@@ -149,8 +149,9 @@ class SqliteTables(TableStore):
         return self.position()
 
     def _store(self, after: Position, aside: list[Message]) -> None:
-        kept = [(message.index, message.payload) for message in aside]
-        self._db.executemany("REPLACE INTO logplayer_quarantine VALUES (?, ?)", kept)
+        if aside:
+            kept = [(message.index, message.payload) for message in aside]
+            self._db.executemany("REPLACE INTO logplayer_quarantine VALUES (?, ?)", kept)
         index, session, digest, log_id, chain = after
         self._db.execute(
             "REPLACE INTO logplayer_position VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
@@ -158,17 +159,24 @@ class SqliteTables(TableStore):
         )
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
-        rows = converted(run.rows, _CONVERT)
-        if run.op == Op.PUT:
-            return self._db.executemany(_put(run), rows).rowcount
-        at = sorted(range(len(run.keys)), key=lambda nth: run.keys[nth])  # As the statement has them: the key is last.
-        where = " AND ".join(f"{_quoted(name)} = ?" for name in run.key_names)
-        if run.op == Op.DELETE:
-            sql = f"DELETE FROM {_quoted(run.table)} WHERE {where}"
-        else:
-            changed = ", ".join(f"{_quoted(name)} = ?" for name in run.other_names)
-            sql = f"UPDATE {_quoted(run.table)} SET {changed} WHERE {where}"
-        return self._db.executemany(sql, [tuple(row[nth] for nth in at) for row in rows]).rowcount
+        if run.kinds & NOT_FINITE:
+            _refuse_nan(run)
+        sql, order = self._statement(run.form)
+        rows = run.rows if order is None else [tuple(row[nth] for nth in order) for row in run.rows]
+        return self._db.executemany(sql, rows).rowcount
+
+    def _statement(self, form: RowForm) -> tuple[str, list[int] | None]:
+        """The statement that writes such rows, and in which order it takes their values, if not in theirs."""
+        known = self._statements.get(form)
+        if known is None:
+            order = sorted(range(len(form.keys)), key=lambda nth: form.keys[nth])  # Stable, and the key is last.
+            known = _put(form) if form.op == Op.PUT else _change(form), None if form.op != Op.PATCH else order
+            self._statements[form] = known
+        return known
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._statements.clear()
 
     def _run_statement(self, sql: str) -> None:
         self._db.execute(sql)
@@ -197,11 +205,11 @@ class SqliteTables(TableStore):
     def _reason(self, error: Exception, run: RowRun | None) -> str:
         if run is None or getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             return str(error)
-        keys = self._db.execute(f"PRAGMA foreign_key_list({_quoted(run.table)})").fetchall()
+        keys = self._db.execute(f"PRAGMA foreign_key_list({_quoted(run.form.table)})").fetchall()
         shown = ", ".join(f"{key[3]} -> {key[2]}.{key[4] or 'its key'}" for key in keys)
-        return f"{error} ({run.table}: {shown or 'other tables refer to this row'})"
+        return f"{error} ({run.form.table}: {shown or 'other tables refer to this row'})"
 
-    def _read_tables(self) -> Iterator[tuple[str, TableShape]]:
+    def _read_tables(self, only: str = "") -> Iterator[tuple[str, TableShape]]:
         with self._reading() as db:
             names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
             shapes = [(name, _shape(db, name)) for name in names if not name.startswith(("sqlite_", "logplayer_"))]
@@ -213,12 +221,58 @@ class SqliteTables(TableStore):
             yield from db.execute(f"SELECT {names} FROM {_quoted(table)}")
 
     @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        with closing(self._connect()) as db:
+            db.execute("BEGIN")
+            yield db
+
+    def _position_in(self, db: sqlite3.Connection) -> Position:
+        return _stored(db)
+
+    def _shape_in(self, db: sqlite3.Connection, table: str) -> TableShape | None:
+        return _shape(db, table)
+
+    def _run(self, db: sqlite3.Connection, text: str) -> list[tuple[Any, ...]]:
+        return db.execute(text).fetchall()
+
+    def _make_copy(
+        self, db: sqlite3.Connection, copy: str, more: tuple[str, str], table: str, shape: TableShape
+    ) -> None:
+        first, second = map(_quoted, more)
+        columns = f"CAST(0 AS INTEGER) AS {first}, CAST('' AS TEXT) AS {second}, t.*"
+        db.execute(f"CREATE TEMP TABLE {_quoted(copy)} AS SELECT {columns} FROM {_quoted(table)} t LIMIT 0")
+
+    def _insert_into(self, db: sqlite3.Connection, copy: str, names: list[str], rows: list[list[Any]]) -> None:
+        columns, marks = ", ".join(map(_quoted, names)), ", ".join("?" * len(names))
+        converted = [list(map(self._decoder.converted, row)) for row in rows]
+        db.executemany(f"INSERT INTO {self._copy_name(copy)} ({columns}) VALUES ({marks})", converted)
+
+    def _quote(self, name: str) -> str:
+        return _quoted(name)
+
+    def _table_name(self, table: str) -> str:
+        return f"main.{_quoted(table)}"
+
+    def _copy_name(self, copy: str) -> str:
+        return f"temp.{_quoted(copy)}"
+
+    def _same(self, one: str, other: str) -> str:
+        return f"{one} IS {other} COLLATE BINARY"
+
+    @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         # A connection of its own: readers neither wait for the writer nor see what is not committed.
         with self._reader_lock:
             if self._reader is None:
                 self._reader = self._connect()
             yield self._reader
+
+
+def _stored(db: sqlite3.Connection) -> Position:
+    row = db.execute(_POSITION).fetchone()
+    if row is None:
+        return Position()
+    return Position(row[0], Session(row[1], row[2]), digests.from_bytes(row[3]), row[4], bytes(row[5]))
 
 
 def _shape(db: sqlite3.Connection, table: str) -> TableShape | None:
@@ -231,30 +285,37 @@ def _shape(db: sqlite3.Connection, table: str) -> TableShape | None:
         if index[2] and not index[4]:  # Unique, and of the whole table.
             found = db.execute(f"PRAGMA index_info({_quoted(index[1])})").fetchall()
             unique.append(frozenset(one[2] for one in found))
-    return TableShape({column[1]: column[2] for column in columns}, primary, tuple(unique))
+    limits = {column[1]: limit for column in columns if (limit := affinity_limit(column[2])) is not None}
+    return TableShape({column[1]: column[2] for column in columns}, primary, tuple(unique), limits)
 
 
-def _put(run: RowRun) -> str:
-    names = ", ".join(map(_quoted, run.names))
-    marks = ", ".join("?" * len(run.names))
-    keys = ", ".join(map(_quoted, run.key_names))
-    changed = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in run.other_names)
+def _put(form: RowForm) -> str:
+    names = ", ".join(map(_quoted, form.names))
+    marks = ", ".join("?" * len(form.names))
+    keys = ", ".join(map(_quoted, form.key_names))
+    changed = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in form.other_names)
     then = f"UPDATE SET {changed}" if changed else "NOTHING"
-    return f"INSERT INTO {_quoted(run.table)} ({names}) VALUES ({marks}) ON CONFLICT ({keys}) DO {then}"
+    return f"INSERT INTO {_quoted(form.table)} ({names}) VALUES ({marks}) ON CONFLICT ({keys}) DO {then}"
+
+
+def _change(form: RowForm) -> str:
+    where = " AND ".join(f"{_quoted(name)} = ?" for name in form.key_names)
+    if form.op == Op.DELETE:
+        return f"DELETE FROM {_quoted(form.table)} WHERE {where}"
+    changed = ", ".join(f"{_quoted(name)} = ?" for name in form.other_names)
+    return f"UPDATE {_quoted(form.table)} SET {changed} WHERE {where}"
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _number(value: float) -> float:
-    if value != value:
+def _refuse_nan(run: RowRun) -> None:
+    if any(isinstance(value, float) and value != value for row in run.rows for value in row):
         raise RowRefused("NaN does not fit: SQLite would store null; append null, or quarantine the entry")
-    return value
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
-    float: _number,
     Decimal: str,
     datetime: lambda value: value.isoformat(" "),
     date: date.isoformat,
