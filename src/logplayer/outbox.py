@@ -26,7 +26,7 @@ def emit(connection: Any, *mutations: Mutation, headers: Headers = ()) -> None:
     """Append to the log what this transaction commits.
 
     Args:
-        connection: An open connection of psycopg, psycopg2 or Django, or a Connection or Session of SQLAlchemy.
+        connection: An open connection of psycopg or Django, or a Connection or Session of SQLAlchemy.
         mutations: What to append: ``lp.put(...)``, ``lp.table(...).put(...)`` and so on.
         headers: What to say about it, as for ``Producer.append``.
 

@@ -8,10 +8,11 @@ import pytest
 
 from logplayer.capture import pgoutput as pg
 from logplayer.capture.assemble import Assembler, SourceTransaction, parts
-from logplayer.capture.settings import Choices, SourceTable
+from logplayer.capture.settings import HEADER_BYTES, Choices, SourceTable
 from logplayer.errors import EntryTooLarge, Malformed, UserError
-from logplayer.wire.entries import decode_headers
-from logplayer.wire.rows import decode_row_changes
+from logplayer.log.protocol import ENTRY_BYTES_MAX
+from logplayer.wire.entries import decode_headers, encode_headers
+from logplayer.wire.rows import Column, Op, decode_row_changes, encode_row
 
 DEFAULT = Choices()
 T = SourceTable("public", "t", ("id",))
@@ -127,7 +128,7 @@ def test_a_truncate_stops_or_is_given_on() -> None:
     assert transaction.truncated == [T]
 
 
-KNOWN = {"t": (("v", 25), ("id", 23), ("big", 25))}
+KNOWN = {"t": (("v", 25, -1), ("id", 23, -1), ("big", 25, -1))}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,24 @@ def test_an_outbox_message_is_a_part_of_its_transaction() -> None:
     assert len(transaction.mutations) == 2
     [payload] = parts(transaction, Choices())
     assert decode_headers(payload)[-1] == ("trace", b"1")
+
+
+def test_a_transaction_may_fill_an_entry_but_for_its_headers() -> None:
+    """The room that is left for headers is what the longest ones take, and little more."""
+    longest = SourceTransaction(253402300799_999999, 2**32 - 1, 2**64 - 1)
+    headers = encode_headers([*longest.own_headers(), ("pg-part", "999999/999999")])
+    name = "x" * 63
+    rows = encode_headers([("pg-snapshot", "rows"), ("pg-table", SourceTable(name, name, ()).log_name)])
+    assert max(len(headers), len(rows)) <= HEADER_BYTES <= max(len(headers), len(rows)) + 32
+    room = ENTRY_BYTES_MAX - HEADER_BYTES
+    around = len(encode_row(Op.PUT, "t", [Column("id", 7, True), Column("v", "x" * room), Column("big", None)]).encoded)
+    largest = run(PLAIN, pg.Insert(1, ("x" * (2 * room - around), "7", None)))
+    assert largest is not None
+    assert [len(mutation) for mutation in largest.mutations] == [room]
+    [payload] = parts(largest, DEFAULT)
+    assert ENTRY_BYTES_MAX - HEADER_BYTES < len(payload) <= ENTRY_BYTES_MAX
+    with pytest.raises(EntryTooLarge):
+        run(PLAIN, pg.Insert(1, ("x" * (2 * room - around + 1), "7", None)))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from logplayer.capture import appender, postgres
+from logplayer.capture import appender, postgres, snapshot
+from logplayer.capture.resume import describe_tables
 from logplayer.capture.settings import CaptureSettings, Choices
 from logplayer.errors import EntryTooLarge, LogFull, LogUnavailable, ProducerConflict, Unavailable, UserError
 from logplayer.log.open import open_log
@@ -356,6 +357,43 @@ async def test_a_new_column_stops_is_accepted_or_becomes_a_statement(source: Sou
     await capture(source, tmp_path, "t", choices=Choices("accept"))
     await capture(source, tmp_path, "t")  # Once is enough.
     assert fold(await entries(tmp_path), ("t",))["t"][4,].keys() == {"id", "v", "w"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER COLUMN v TYPE varchar(50)", r"column v has another length: varchar\(3\) is varchar\(50\) now"),
+        ("ALTER COLUMN v TYPE text", r"column v has another type: varchar\(3\) is text now"),
+        ("ALTER COLUMN n TYPE numeric(8,4)", r"column n has another length: numeric\(6,2\) is numeric\(8,4\) now"),
+    ],
+)
+async def test_a_column_of_another_length_is_a_change(source: Source, tmp_path: Path, change: str, said: str) -> None:
+    source.run("CREATE TABLE t (id serial PRIMARY KEY, v varchar(3), n numeric(6,2))")
+    await capture(source, tmp_path, "t")
+    source.run("INSERT INTO t DEFAULT VALUES", f"ALTER TABLE t {change}", "INSERT INTO t DEFAULT VALUES")
+    for mode in ("stop", "ddl"):
+        with pytest.raises(UserError, match=said):
+            await capture(source, tmp_path, "t", choices=Choices(mode, ddl_targets=("a",)))
+    await capture(source, tmp_path, "t", choices=Choices("accept"))
+    source.run("INSERT INTO t DEFAULT VALUES")
+    await capture(source, tmp_path, "t")
+    same(source, await entries(tmp_path), "t")
+
+
+async def test_a_description_without_lengths_is_completed(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the captures of an earlier version have left it: nothing has changed, and the next change is noticed."""
+    source.run("CREATE TABLE t (id serial PRIMARY KEY, v varchar(3))")
+    old = {"t": (("id", 23), ("v", 1043))}
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "describe_tables", lambda known: describe_tables(old))  # type: ignore[arg-type]
+        await capture(source, tmp_path, "t")
+    source.run("INSERT INTO t DEFAULT VALUES")
+    await capture(source, tmp_path, "t")
+    source.run("ALTER TABLE t ALTER COLUMN v TYPE varchar(4)", "INSERT INTO t DEFAULT VALUES")
+    with pytest.raises(UserError, match="another length"):
+        await capture(source, tmp_path, "t")
 
 
 async def test_a_table_that_was_not_there_at_first_is_refused(source: Source, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from logplayer.capture.resume import mark, marks_of, schema_of
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogFull, LogUnavailable
 from logplayer.log.protocol import GROUP_BYTES_MAX, GROUP_COUNT_MAX, Log, NewEntry
+from logplayer.observe.instruments import CaptureCounts
 from logplayer.wire.entries import encode_headers
 
 GROUP_BYTES = 4 * 1024 * 1024  # A group takes what is there up to this, and one item at least.
@@ -47,6 +48,7 @@ class Appender:
         producer: The producer's name.
         sequence: Its newest sequence that the source will not send again.
         confirm: Called with an LSN once that is durable and marked.
+        counts: Where it is counted.
 
     Attributes:
         unanswered_bytes: How much was submitted and is not durable.
@@ -54,7 +56,15 @@ class Appender:
         entries: How many entries this process has appended.
     """
 
-    def __init__(self, log: Log, producer: str, sequence: int, confirm: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        producer: str,
+        sequence: int,
+        confirm: Callable[[int], None],
+        counts: CaptureCounts | None = None,
+    ) -> None:
+        self.counts = counts or CaptureCounts()
         self.unanswered_bytes = 0
         self.lsn = 0
         self.entries = 0
@@ -89,6 +99,7 @@ class Appender:
         """Append it after everything that was submitted before."""
         self._items.append(item)
         self.unanswered_bytes += sum(map(len, item.payloads))
+        self.counts.unanswered_bytes = self.unanswered_bytes
         self._work.set()
 
     async def room(self, bytes_max: int) -> None:
@@ -150,6 +161,8 @@ class Appender:
         self.entries += len(group)
         self.unanswered_bytes -= sent
         self.lsn = marked
+        self.counts.entries, self.counts.unanswered_bytes = self.entries, self.unanswered_bytes
+        self.counts.make_durable(lsn, time.time())
         if is_marked:
             self._marked, self._marked_at, self._mark_now = marked, time.monotonic(), bool(self._items)
             self._confirm(marked)
@@ -164,10 +177,14 @@ class Appender:
         while True:
             try:
                 await self._log.append(group)
+                if attempts:
+                    self.counts.why = ""
                 return
             except (LogUnavailable, LogFull) as error:
                 if not attempts:
                     _log.warning("the log does not take entries now; trying on: %s", error)
+                self.counts.waits[type(error).__name__] += 1
+                self.counts.why = f"the log does not take entries now: {error}"
                 pause = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
                 attempts += 1
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 from logplayer.capture import pgoutput as pg
 from logplayer.capture.outbox_payload import decode_outbox
-from logplayer.capture.pg_values import Unfit, read_value
-from logplayer.capture.settings import HEADER_BYTES, Choices, SourceTable
+from logplayer.capture.pg_values import Unfit, read_value, type_text
+from logplayer.capture.settings import HEADER_BYTES, CaptureStopped, Choices, SourceTable
 from logplayer.errors import EntryTooLarge, Malformed, UserError
 from logplayer.wire.entries import encode_headers
 from logplayer.wire.rows import Column, Op, encode_row
 
 PREFIX = "logplayer"
 """Of the logical messages that are an outbox."""
-Description = tuple[tuple[str, int], ...]
-"""A table as rows carry it: each column's name and type."""
+Description = tuple[tuple[str, int, int | None], ...]
+"""A table as rows carry it: each column's name, type, and type modifier (its length, say; None: not known)."""
 _log = logging.getLogger("logplayer.capture")
 
 
@@ -40,7 +40,7 @@ class SchemaChange(NamedTuple):
         """The names of new columns if that is all that changed, else nothing."""
         if self.after[: len(self.before)] != self.before:
             return ()
-        return tuple(name for name, _ in self.after[len(self.before) :])
+        return tuple(name for name, *_ in self.after[len(self.before) :])
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class Assembler:
         known: Mapping[str, Description] | None = None,
     ) -> None:
         self.known: dict[str, Description] = dict(known or {})
+        self.completed = False  # The log's newest description lacks modifiers that are in ``known`` now.
         self._tables = tables
         self._base_types = base_types
         self._choices = choices
@@ -126,6 +127,12 @@ class Assembler:
         """Open a transaction that takes the rows to come; a snapshot makes one for each of its entries."""
         self._open = SourceTransaction(message.commit_time_us, message.xid)
         return self._open
+
+    def patch(self, relation: int, cells: pg.Cells) -> None:
+        """Add a patch of one row to the open transaction: the key, and the columns that are not unchanged."""
+        shape = self._shape(relation, cells)
+        if shape is not None and self._open is not None:
+            self._add(self._open, shape, Op.PATCH, self._columns(shape, cells))
 
     def _take(
         self,
@@ -160,17 +167,20 @@ class Assembler:
         if table is None:
             self._shapes[relation.oid] = None
             return
-        description = tuple((column.name, column.type_oid) for column in relation.columns)
-        before = self.known.get(table.log_name, description)
+        description = tuple((column.name, column.type_oid, column.modifier) for column in relation.columns)
+        stored = self.known.get(table.log_name, description)
+        before = _completed(stored, description)
+        self.completed = self.completed or before != stored
         if before != description:
             self._changed(SchemaChange(table, before, description))
         names = {column.name for column in relation.columns}
         identity = {column.name for column in relation.columns if column.identity}
         if not set(table.key) <= names or (relation.identity != "f" and identity != set(table.key)):
-            raise UserError(
+            raise CaptureStopped(
+                "schema_change",
                 f"table {table.log_name} no longer has the primary key ({', '.join(table.key)}) as its replica "
                 "identity, "
-                "so its rows cannot be named as before; take a new snapshot with a new slot into empty targets"
+                "so its rows cannot be named as before; take a new snapshot with a new slot into empty targets",
             )
         self.known[table.log_name] = description
         self._shapes[relation.oid] = _Shape(table, relation, self._base_types)
@@ -178,9 +188,10 @@ class Assembler:
     def _changed(self, change: SchemaChange) -> None:
         name, mode = change.table.log_name, self._choices.schema_change
         if mode == "stop" or (mode == "ddl" and not change.added):
-            raise UserError(
+            raise CaptureStopped(
+                "schema_change",
                 f"table {name} of the source has changed: {_difference(change)} (everything before is in the log). "
-                "Change the tables of the targets likewise, then go on once with --on-schema-change accept"
+                "Change the tables of the targets likewise, then go on once with --on-schema-change accept",
             )
         if self._open is None:
             raise Malformed("the replication stream described a table outside of a transaction")
@@ -234,10 +245,11 @@ class Assembler:
         for at in shape.key_at:
             cell = cells[at]
             if cell is None or isinstance(cell, pg.Absent):
-                raise UserError(
+                raise CaptureStopped(
+                    "identity",
                     f"PostgreSQL did not send the key column {shape.names[at]} of a row of table "
                     f"{shape.table.log_name}; "
-                    f"run ALTER TABLE {shape.table.log_name} REPLICA IDENTITY FULL, and start with a new slot"
+                    f"run ALTER TABLE {shape.table.log_name} REPLICA IDENTITY FULL, and start with a new slot",
                 )
             key.append(Column(shape.names[at], self._value(shape, at, cell), True))
         return key
@@ -250,10 +262,11 @@ class Assembler:
         except Unfit as error:
             if self._choices.unfit == "text":
                 return cell
-            raise UserError(
+            raise CaptureStopped(
+                "unfit",
                 f"table {shape.table.log_name}, column {shape.names[at]}: {error}; go on with --unfit text, which "
                 "sends "
-                "such values as text, if the targets' columns take them"
+                "such values as text, if the targets' columns take them",
             ) from None
 
     def _update(self, transaction: SourceTransaction, shape: _Shape, old: pg.Cells | None, new: pg.Cells) -> None:
@@ -277,10 +290,11 @@ class Assembler:
         tables = [shape.table for shape in map(self._shape, message.relations) if shape is not None]
         if tables and self._choices.truncate == "stop":
             names = ", ".join(table.log_name for table in tables)
-            raise UserError(
+            raise CaptureStopped(
+                "truncate",
                 f"the source ran TRUNCATE on {names}, which does not say which rows are gone (everything before it is "
                 "in the log); go on with --on-truncate ddl, which empties the tables at the targets, and use DELETE "
-                "where you can"
+                "where you can",
             )
         transaction.truncated += tables
 
@@ -291,9 +305,10 @@ class Assembler:
             mutations, headers = decode_outbox(message.content)
         except (UserError, Malformed) as error:
             if self._choices.bad_message == "stop":
-                raise UserError(
+                raise CaptureStopped(
+                    "bad_message",
                     f"the outbox message at {pg.lsn_text(message.lsn)} cannot be understood: {error}; write it with "
-                    "lp.outbox.emit, and go on with --on-bad-message drop, which leaves it out"
+                    "lp.outbox.emit, and go on with --on-bad-message drop, which leaves it out",
                 ) from None
             _log.warning("left out the outbox message at %s: %s", pg.lsn_text(message.lsn), error)
             return
@@ -334,9 +349,22 @@ def cut(mutations: list[bytes], limit: int) -> list[list[bytes]]:
     return groups
 
 
+def _completed(before: Description, now: Description) -> Description:
+    """An earlier version kept no modifiers: those of columns that have the same type are taken as they are now."""
+    modifiers = {(name, oid): modifier for name, oid, modifier in now}
+    return tuple(
+        (name, oid, modifiers.get((name, oid)) if modifier is None else modifier) for name, oid, modifier in before
+    )
+
+
 def _difference(change: SchemaChange) -> str:
-    before, after = dict(change.before), dict(change.after)
+    before = {name: (oid, modifier) for name, oid, modifier in change.before}
+    after = {name: (oid, modifier) for name, oid, modifier in change.after}
     said = [f"column {name} is new" for name in after if name not in before]
     said += [f"column {name} is gone" for name in before if name not in after]
-    said += [f"column {name} has another type" for name in after if name in before and before[name] != after[name]]
+    for name in after:
+        if name in before and before[name] != after[name]:
+            what = "type" if before[name][0] != after[name][0] else "length"
+            was, now = (type_text(*one) for one in (before[name], after[name]))
+            said.append(f"column {name} has another {what}: {was} is {now} now")
     return ", ".join(said) or "the order of its columns differs"

@@ -19,6 +19,7 @@ from psycopg import pq, sql
 
 from logplayer.capture import source
 from logplayer.capture.pgoutput import EPOCH_US, lsn_text, parse_lsn
+from logplayer.capture.settings import CaptureStopped
 from logplayer.errors import Malformed, Unavailable, UserError
 
 _HEAD = struct.Struct(">QQQ")
@@ -74,6 +75,20 @@ class PgStream:
             raise refusal(error.sqlstate or "", str(error), name) from None
         assert row is not None
         return CreatedSlot(parse_lsn(row[1]), row[2])
+
+    async def identify(self) -> tuple[str, int]:
+        """The cluster's identifier, and the timeline that it writes now."""
+        row = await (await self._db.execute(b"IDENTIFY_SYSTEM")).fetchone()
+        assert row is not None
+        return str(row[0]), int(row[1])
+
+    async def history(self, timeline: int) -> str:
+        """The history file of a timeline: where those before it ended; the first one has none."""
+        if timeline <= 1:
+            return ""
+        row = await (await self._db.execute(b"TIMELINE_HISTORY %d" % timeline)).fetchone()
+        assert row is not None
+        return row[1].decode() if isinstance(row[1], bytes) else str(row[1])
 
     async def start(self, slot: str, publication: str, confirmed: int) -> None:
         """Begin the stream after what is confirmed.
@@ -173,9 +188,10 @@ class PgStream:
         found = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
         state = found.decode() if found else "unknown"
         if state == _UNDEFINED_OBJECT:  # PostgreSQL looks the publication up as it was at that place of its log.
-            return UserError(
+            return CaptureStopped(
+                "publication",
                 "the publication does not exist at the place of the source's log that comes next: it was made, or made "
-                "again, after that. Empty the tables of the targets, and start with a new --slot"
+                "again, after that. Empty the tables of the targets, and start with a new --slot",
             )
         return Unavailable(f"the source ended the replication stream (SQLSTATE {state}); its log says why")
 

@@ -146,6 +146,43 @@ def read_value(type_oid: int, text: str) -> Any:
         raise Unfit(f"{text[:60]!r} does not fit any value of the log") from None
 
 
+_NAMES = {
+    16: "boolean",
+    17: "bytea",
+    20: "bigint",
+    21: "smallint",
+    23: "integer",
+    25: "text",
+    700: "real",
+    701: "double precision",
+    1042: "char",
+    1043: "varchar",
+    1082: "date",
+    1083: "time",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+    3802: "jsonb",
+}
+
+
+def type_text(type_oid: int, modifier: int | None) -> str:
+    """A type for people, with its length, or its precision and scale.
+
+    Example:
+        >>> type_text(1043, 7), type_text(1700, 393222), type_text(600, -1)
+        ('varchar(3)', 'numeric(6,2)', 'type 600')
+    """
+    name = _NAMES.get(type_oid, f"type {type_oid}")
+    if modifier is None or modifier < 0:
+        return name
+    if type_oid == 1700:
+        scale = (modifier - 4) & 0x7FF
+        return f"{name}({(modifier - 4) >> 16},{scale - 2048 if scale > 1023 else scale})"
+    return f"{name}({modifier - 4 if type_oid in (1042, 1043) else modifier})"
+
+
 _ITEM = re.compile(r'"((?:[^"\\]|\\.)*)"|([^",{}\\]+)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 

@@ -22,13 +22,17 @@ import psycopg
 from logplayer.capture import snapshot, source
 from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
 from logplayer.capture.assemble import PREFIX, Assembler, Description, SourceTransaction, parts
+from logplayer.capture.circles import copy_order
+from logplayer.capture.foreign_keys import warn_of_torn_keys
+from logplayer.capture.identity import SourceIdentity, check_identity, keep_identity, parse_history, read_identity
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
 from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume, read_schema
-from logplayer.capture.settings import CaptureSettings, SourceTable
+from logplayer.capture.settings import CaptureSettings, CaptureStopped, stop_reason
 from logplayer.crashpoint import crashpoint
-from logplayer.errors import LogError, Unavailable, UserError
+from logplayer.errors import LogError, LogPlayerError, Unavailable, UserError
 from logplayer.log.protocol import Log
+from logplayer.observe.instruments import CaptureCounts, CaptureStage, Received
 from logplayer.wire.entries import encode_headers
 from logplayer.wire.rows import encode_ddl
 
@@ -48,6 +52,7 @@ async def capture_postgres(
     until_now: bool = False,
     say: Say = lambda what, facts: None,
     progress: snapshot.Progress = lambda table, rows, about: None,
+    counts: CaptureCounts | None = None,
 ) -> int:
     """Capture until ``stop`` is set, and return how many entries this call has appended.
 
@@ -58,6 +63,7 @@ async def capture_postgres(
         until_now: End by itself when everything is in the log that the source had committed at the start.
         say: Called with what happens.
         progress: Called while the snapshot is copied.
+        counts: Where it is counted; one of its own if there is none.
 
     Raises:
         UserError: Something that cannot mend itself; the message says what to do.
@@ -66,7 +72,20 @@ async def capture_postgres(
     Example:
         >>> await capture_postgres(log, settings, stop=asyncio.Event())  # doctest: +SKIP
     """
-    capture = _Capture(log, settings, stop, until_now, say, progress)
+    counts = counts or CaptureCounts()
+    capture = _Capture(log, settings, stop, until_now, say, progress, counts)
+    try:
+        return await _translated(capture)
+    except LogPlayerError as error:
+        counts.stops[stop_reason(error)] += 1
+        counts.why = str(error)
+        raise
+    finally:
+        counts.stage = CaptureStage.STOPPED
+
+
+async def _translated(capture: _Capture) -> int:
+    """Errors of the driver as those of the product."""
     try:
         return await capture.run()
     except psycopg.OperationalError as error:
@@ -84,7 +103,9 @@ class _Capture:
         until_now: bool,
         say: Say,
         progress: snapshot.Progress,
+        counts: CaptureCounts,
     ) -> None:
+        self._counts = counts
         self._log = log
         self._settings = settings
         self._stop = stop
@@ -95,6 +116,7 @@ class _Capture:
         self._stream: PgStream | None = None
         self._known: dict[str, Description] = {}
         self._resume = Resume(CapturePhase.NOTHING)
+        self._source: SourceIdentity | None = None
         self._seen = 0  # The newest transaction that was submitted.
         self._heartbeat_at = time.monotonic()
 
@@ -111,9 +133,10 @@ class _Capture:
             if self._until_now:
                 row = await (await db.execute("SELECT pg_current_wal_insert_lsn()::text")).fetchone()
                 self._until = parse_lsn(row[0]) if row else 0
+        await warn_of_torn_keys(self._log, settings, self._tables)
         self._resume = await find_resume(self._log, settings.producer, slot)
         self._check_resume(slot is not None)
-        self._appender = Appender(self._log, settings.producer, self._resume.sequence, self._confirm)
+        self._appender = Appender(self._log, settings.producer, self._resume.sequence, self._confirm, self._counts)
         await self._appender.open()
         appending = asyncio.create_task(self._appender.run())
         working = asyncio.create_task(self._work())
@@ -139,9 +162,10 @@ class _Capture:
                 "'pgoutput'; choose another --slot"
             )
         if slot.lost:
-            raise UserError(
+            raise CaptureStopped(
+                "slot_lost",
                 f"PostgreSQL has removed what slot {name} needed (max_slot_wal_keep_size); drop the slot, empty the "
-                "tables of the targets, and start with a new --slot"
+                "tables of the targets, and start with a new --slot",
             )
 
     def _check_resume(self, has_slot: bool) -> None:
@@ -155,13 +179,15 @@ class _Capture:
             )
 
     def _slot_is_gone(self, lsn: int) -> UserError:
-        return UserError(
+        return CaptureStopped(
+            "slot_gone",
             f"slot {self._settings.slot} is gone from the source, and with it what was committed after "
             f"{lsn_text(lsn) if lsn else 'the newest entry'}: it was dropped, or a standby without it was promoted. "
-            "Empty the tables of the targets, and start with a new --slot"
+            "Empty the tables of the targets, and start with a new --slot",
         )
 
     def _confirm(self, lsn: int) -> None:
+        self._counts.confirmed_lsn = max(lsn, self._counts.confirmed_lsn)
         if self._stream is not None:
             self._stream.confirm(lsn)
 
@@ -187,15 +213,24 @@ class _Capture:
         async with await source.connect(settings.url) as db:
             if self._resume.phase is CapturePhase.SNAPSHOT:
                 await source.drop_slot(db, settings.slot)
-                entries = await snapshot.take_back(self._log, settings.producer, appender)
+                statements: list[bytes] = []
+                if settings.choices.truncate == "ddl":
+                    ordered = await copy_order(db, self._tables)
+                    statements = snapshot.emptying(list(reversed(ordered)), settings.choices.ddl_targets)
+                entries = await snapshot.take_back(self._log, settings.producer, appender, statements)
                 self._say("interrupted snapshot taken back", {"entries": entries})
             elif not settings.snapshot:
                 await snapshot.begin_without(settings, db, self._tables, appender)
                 self._seen = appender.lsn
                 return
-        self._known = await snapshot.copy_tables(settings, self._tables, appender, self._progress)
+        self._counts.stage = CaptureStage.SNAPSHOT
+        self._known = await snapshot.copy_tables(settings, self._tables, appender, self._copied)
         self._seen = appender.lsn
         self._say("snapshot copied", {"slot": settings.slot, "lsn": lsn_text(appender.lsn)})
+
+    def _copied(self, table: str, rows: int, about: int) -> None:
+        self._counts.snapshot[table] = rows, about
+        self._progress(table, rows, about)
 
     async def _stream_on(self) -> None:
         attempts = 0
@@ -212,6 +247,7 @@ class _Capture:
                     raise
                 attempts = 0 if time.monotonic() - begun > RETRY_SECONDS[-1] * 2 else attempts
                 _log.warning("trying again to read slot %s: %s", self._settings.slot, error)
+                self._counts.lose(str(error))
             finally:
                 first = first and self._stream is None
             pause = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)] * random.uniform(0.5, 1.0)
@@ -226,20 +262,24 @@ class _Capture:
         async with await source.connect(settings.url) as db:
             slot = await source.find_slot(db, settings.slot)
             types = await source.base_types(db)
+            await source.check_primary(db)
             self._check_slot(slot, db.info.dbname)
         if slot is None:
             raise self._slot_is_gone(self._seen)
         if slot.confirmed > self._seen:
-            raise UserError(
+            raise CaptureStopped(
+                "slot_moved",
                 f"slot {settings.slot} begins at {lsn_text(slot.confirmed)} now, after what was captured: it was "
                 "moved or "
-                "made again by another program. Empty the tables of the targets, and start with a new --slot"
+                "made again by another program. Empty the tables of the targets, and start with a new --slot",
             )
         tables = {(table.schema, table.name): table for table in self._tables}
         assembler = Assembler(tables, types, settings.choices, self._known)
         async with await PgStream.open(settings.url) as stream:
+            await self._check_source(stream)
             await stream.start(settings.slot, settings.publication, slot.confirmed)
             self._stream = stream
+            self._counts.find(slot.confirmed, self._resume.lsn)
             facts = {"slot": settings.slot, "after": lsn_text(self._seen)}
             self._say("capturing" if first else "capturing again", facts)
             try:
@@ -249,8 +289,23 @@ class _Capture:
                     await self._finish(stream)  # What came before it is good.
                 raise
 
+    async def _check_source(self, stream: PgStream) -> None:
+        """Go on only where everything is that the log has; remember where what comes next is from."""
+        now = SourceIdentity(*await stream.identify())
+        if now == self._source:
+            return
+        known = self._source or await read_identity(self._log, self._settings.producer, now)
+        if known is not None:
+            check_identity(known, now, parse_history(await stream.history(now.timeline)), self._seen)
+        if known != now:
+            await self._appender.drain()  # What was received before is from where it says.
+            await keep_identity(self._log, self._settings.producer, now)
+            crashpoint("capture-source-kept")
+        self._source = now
+
     async def _read(self, stream: PgStream, assembler: Assembler) -> None:
         async for messages in stream.messages(self._until > 0):
+            self._counts.source_lsn = stream.server_end
             for message in messages:
                 transaction = assembler.feed(decode(message))
                 if transaction is not None and transaction.lsn > self._seen:
@@ -283,12 +338,14 @@ class _Capture:
         payloads = parts(transaction, self._settings.choices) if not transaction.truncated else []
         if transaction.lsn == self._resume.part_lsn:
             before, payloads = [], payloads[self._resume.parts :]
-        schema = describe_tables(assembler.known) if transaction.changes else b""
+        schema = describe_tables(assembler.known) if transaction.changes or assembler.completed else b""
+        assembler.completed = False
         payloads = before + payloads
         while sum(map(len, payloads)) > ITEM_BYTES_MAX:  # Only with --split-large: no group holds all of it.
             self._appender.submit(Item(payloads[:1]))
             await self._appender.room(self._settings.unanswered_bytes_max)
             payloads = payloads[1:]
+        self._counts.receive(Received(transaction.lsn, transaction.commit_time_us, len(transaction.mutations)))
         self._appender.submit(Item(payloads, transaction.lsn, schema))
         self._seen = transaction.lsn
         self._known = dict(assembler.known)
@@ -299,17 +356,18 @@ class _Capture:
         if not transaction.truncated and (not transaction.changes or self._settings.choices.schema_change != "ddl"):
             return []
         if transaction.truncated and transaction.mutations:
-            raise UserError(
+            raise CaptureStopped(
+                "truncate",
                 f"transaction {transaction.xid} of the source has a TRUNCATE and other changes, which cannot be one "
                 "entry; run TRUNCATE in a transaction of its own. Empty the tables of the targets, and start with a "
-                "new --slot"
+                "new --slot",
             )
         statements: list[str] = []
         async with await source.connect(self._settings.url) as db:
             for change in transaction.changes:
                 statements += await source.added_columns(db, change)
-            for table in reversed(await source.parents_first(db, transaction.truncated)):
-                statements.append(f"DELETE FROM {_quoted(table)}")
+            for table in reversed(await copy_order(db, transaction.truncated)):
+                statements.append(f"DELETE FROM {table.sql_name}")
         headers = encode_headers(transaction.own_headers() + list(transaction.headers))
         targets = self._settings.choices.ddl_targets
         if transaction.truncated:
@@ -330,7 +388,3 @@ class _Capture:
         self._heartbeat_at = now
         async with await source.connect(self._settings.url) as db:
             await db.execute("SELECT pg_logical_emit_message(true, %s, '')", (PREFIX,))
-
-
-def _quoted(table: SourceTable) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.log_name.split("."))

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 from logplayer.capture.assemble import Description
 from logplayer.capture.pgoutput import lsn_text, parse_lsn
+from logplayer.capture.settings import CaptureStopped
 from logplayer.capture.source import Slot
 from logplayer.errors import Malformed, ProducerConflict, Trimmed, UserError
 from logplayer.log.protocol import Log, NewEntry, Record
@@ -89,7 +90,8 @@ async def read_schema(log: Log, producer: str) -> dict[str, Description]:
     if record is None:
         return {}
     tables = json.loads(dict(decode_headers(record.payload))["pg-schema"])
-    return {name: tuple((column, oid) for column, oid in columns) for name, columns in tables.items()}
+    # An earlier version kept names and types only.
+    return {name: tuple((*column, None)[:3] for column in columns) for name, columns in tables.items()}
 
 
 async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:
@@ -140,13 +142,13 @@ async def _find_mark(log: Log, producer: str, newest: int, payload: bytes) -> in
     """The index of the newest mark with this payload, 0 if there is none."""
     for last in range(newest, 0, -PROBES):
         sequences = range(last, max(0, last - PROBES), -1)
-        for index in await asyncio.gather(*[_is_at(log, producer, one, payload) for one in sequences]):
+        for index in await asyncio.gather(*[is_at(log, producer, one, payload) for one in sequences]):
             if index:
                 return index
     return 0
 
 
-async def _is_at(log: Log, producer: str, sequence: int, payload: bytes) -> int:
+async def is_at(log: Log, producer: str, sequence: int, payload: bytes) -> int:
     """The index of the sequence if it has this payload, else 0. It is in use, so nothing is appended."""
     try:
         return (await log.append([NewEntry(producer, sequence, payload)]))[0]
@@ -175,9 +177,10 @@ async def read_one(log: Log, index: int) -> Record | None:
 
 
 def _moved(confirmed: str, known: str) -> UserError:
-    return UserError(
+    return CaptureStopped(
+        "slot_moved",
         f"the slot begins at {confirmed}, but {known}: it was advanced by another program, or dropped and made "
         "again, or "
         "a snapshot was interrupted and then trimmed, so rows may be missing. Empty the tables of the targets, and "
-        "start with a new --slot"
+        "start with a new --slot",
     )

@@ -6,11 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from logplayer.errors import ConfigError
+from logplayer.core.entry import ShardMap
+from logplayer.errors import ConfigError, EntryTooLarge, LogError, Unavailable, UserError
 from logplayer.log.protocol import ENTRY_BYTES_MAX, GROUP_BYTES_MAX
 
-HEADER_BYTES = 1024
-"""Room for a capture's own headers in an entry."""
+HEADER_BYTES = 192
+"""Room for a capture's own headers in an entry: the longest names of a schema and a table fit."""
+
+
+class CaptureStopped(UserError):
+    """A capture cannot go on by itself; the message says what to do.
+
+    Attributes:
+        reason: One word for it, such as ``slot_gone``; metrics count stops by it.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+STOP_REASONS = (
+    *("bad_message", "diverged", "identity", "other_source", "publication", "schema_change", "slot_gone", "slot_lost"),
+    *("slot_moved", "truncate", "unfit", "too_large", "log_refuses", "unavailable", "not_possible"),
+)
+"""All that :func:`stop_reason` can say."""
+
+
+def stop_reason(error: Exception) -> str:
+    """One word for why a capture ended: what metrics count it under."""
+    if isinstance(error, CaptureStopped):
+        return error.reason
+    for kind, reason in ((EntryTooLarge, "too_large"), (LogError, "log_refuses"), (Unavailable, "unavailable")):
+        if isinstance(error, kind):
+            return reason
+    return "not_possible"
 
 
 class SourceTable(NamedTuple):
@@ -25,6 +55,12 @@ class SourceTable(NamedTuple):
     def log_name(self) -> str:
         """Its name in the log: without the schema if that is ``public``."""
         return self.name if self.schema == "public" else f"{self.schema}.{self.name}"
+
+    @property
+    def sql_name(self) -> str:
+        """The same in a statement: tables of ``public`` are found where a target has its tables."""
+        parts = (self.name,) if self.schema == "public" else (self.schema, self.name)
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +106,7 @@ class CaptureSettings:
         place: Key column that decides where a row lives, by table; the table ``""`` stands for all.
         snapshot: Copy the tables first. Without, the stream begins at the slot's position.
         choices: What to do where there is a choice.
+        first_map: The map by which foreign keys are judged while the log has none.
     """
 
     url: str
@@ -79,6 +116,7 @@ class CaptureSettings:
     place: Mapping[str, str] = field(default_factory=dict)
     snapshot: bool = True
     choices: Choices = Choices()
+    first_map: ShardMap | None = None
     unanswered_bytes_max: int = GROUP_BYTES_MAX  # Sent to the log and not durable there: then the stream waits.
 
     @property

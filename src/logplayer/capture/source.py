@@ -14,7 +14,7 @@ from psycopg import sql
 
 from logplayer.capture.assemble import Description, SchemaChange
 from logplayer.capture.pgoutput import parse_lsn
-from logplayer.capture.settings import CaptureSettings, SourceTable
+from logplayer.capture.settings import CaptureSettings, CaptureStopped, SourceTable
 from logplayer.errors import Unavailable, UserError
 
 Db = psycopg.AsyncConnection[Any]
@@ -64,6 +64,18 @@ async def check_server(db: Db) -> None:
         )
     if standby:
         raise UserError("the source is a standby, where no slot can be read; give the primary's --url")
+
+
+async def check_primary(db: Db) -> None:
+    """Wait for a standby to be promoted; only a running capture meets one.
+
+    Raises:
+        Unavailable: It is a standby now.
+    """
+    if (await _one(db, "SELECT pg_is_in_recovery()"))[0]:
+        raise Unavailable(
+            "the source is a standby now, where no slot can be read; promote it, or give the primary's --url"
+        )
 
 
 _TABLE = """
@@ -205,8 +217,8 @@ async def base_types(db: Db) -> dict[int, int]:
 async def describe(db: Db, table: SourceTable) -> Description:
     """The table's columns as the stream will describe them: generated ones are not sent."""
     query = (
-        "SELECT attname::text, atttypid::int8 FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
-        "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+        "SELECT attname::text, atttypid::int8, atttypmod::int8 FROM pg_attribute WHERE attrelid = %s::regclass "
+        "AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
     )
     named = sql.Identifier(table.schema, table.name).as_string(db)
     return tuple(await (await db.execute(query, (named,))).fetchall())
@@ -229,38 +241,16 @@ async def added_columns(db: Db, change: SchemaChange) -> list[str]:
     for column in change.added:
         row = await (await db.execute(_ADDED, (named, column))).fetchone()
         if row is None or (row[2] and not row[1]):
-            raise UserError(
+            raise CaptureStopped(
+                "schema_change",
                 f"column {column} of table {table.log_name} is new, and which values existing rows have cannot be "
-                "derived; add it to the tables of the targets, then go on once with --on-schema-change accept"
+                "derived; add it to the tables of the targets, then go on once with --on-schema-change accept",
             )
         kind, has_value, _, value = row
-        text = sql.SQL("ALTER TABLE {} ADD COLUMN {} ").format(
-            sql.Identifier(*table.log_name.split(".")), sql.Identifier(column)
-        )
+        text = sql.SQL("ALTER TABLE {} ADD COLUMN {} ").format(sql.SQL(table.sql_name), sql.Identifier(column))
         default = sql.SQL(" DEFAULT {}").format(sql.Literal(value)).as_string(db) if has_value else ""
         statements.append(f"{text.as_string(db)}{kind}{default}")
     return statements
-
-
-_PARENTS = """
-SELECT child.nspname::text, c.relname::text, parent.nspname::text, p.relname::text FROM pg_constraint f
-JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace child ON child.oid = c.relnamespace
-JOIN pg_class p ON p.oid = f.confrelid JOIN pg_namespace parent ON parent.oid = p.relnamespace
-WHERE f.contype = 'f'
-"""
-
-
-async def parents_first(db: Db, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The tables in an order in which foreign keys find their rows; tables in a circle keep the given order."""
-    rows = await (await db.execute(_PARENTS)).fetchall()
-    refers = {(c, d) for a, b, e, f in rows for c, d in [((a, b), (e, f))] if c != d}
-    waiting, ordered = list(tables), list[SourceTable]()
-    while waiting:
-        left = {(table.schema, table.name) for table in waiting}
-        free = [table for table in waiting if not any(((table.schema, table.name), other) in refers for other in left)]
-        ordered.append((free or waiting)[0])
-        waiting.remove(ordered[-1])
-    return ordered
 
 
 async def _one(db: Db, query: str) -> Any:
