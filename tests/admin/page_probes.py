@@ -10,9 +10,55 @@ BLOCKED = "return [...window.logplayer.targets.values()].find(t => t.state === '
 ERROR = "return document.getElementById('dialog-error').textContent === arguments[0]"
 FOCUS = "const e = document.activeElement; return e.id || e.ariaLabel || e.className || e.tagName"
 FINE = "return [...window.logplayer.targets.values()].every(t => t.index >= arguments[0] && t.outlook === 'fine')"
-INDEXES = """
-return [...window.logplayer.targets.values()].map(t =>
-  [t.target, t.index, document.getElementById('t-' + t.target).querySelector('.t-index').textContent]);
+# Notes what is shown of one target after each update: the status' time, the state, and the time of this page.
+WATCH_STATE = (
+    ROW
+    + """
+const pill = row.querySelector('.pill'), seen = window.seen = [];
+new MutationObserver(() => seen.push([window.logplayer.status.now, pill.textContent, Date.now() / 1000]))
+  .observe(document.querySelector('main'), { childList: true, characterData: true, subtree: true });
+window.late = 0;
+let last = performance.now();
+setInterval(() => {
+  const now = performance.now();
+  window.late = Math.max(window.late, (now - last - 50) / 1000);
+  last = now;
+}, 50);
+"""
+)
+# All that is shown at one moment, and the status that it is made from.
+SHOWN = """
+const s = window.logplayer.status, id = name => document.getElementById(name).textContent;
+if (!(s.now > arguments[0])) return null;
+const rows = {};
+for (const [name, t] of window.logplayer.targets) {
+  const at = selector => document.getElementById('t-' + name).querySelector(selector).textContent;
+  rows[name] = { told: { ...t }, state: at('.t-state .pill'), index: at('.t-index'), lag: at('.t-lag .v'),
+    rate: at('.t-rate'), outlook: at('.t-outlook b'), why: at('.t-outlook .more') };
+}
+const tiles = {};
+for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more'])
+  tiles[name] = id(name);
+return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles };
+"""
+TAKE_AND_SHOW = "window.logplayer.take('status', { ...arguments[1] });" + SHOWN
+MAP = """
+const found = { status: { ...window.logplayer.status } };
+const names = ['producers', 'producers-more', 'log-range', 'log-more', 'player', 'player-more', 'counts', 'strip-text'];
+for (const name of names)
+  found[name] = document.getElementById(name).textContent;
+found.dots = [...document.querySelectorAll('#dots span')].map(e => `${e.title}:${e.className}`).sort();
+found.marks = {};
+for (const name of ['held', 'trim', 'cut', 'main'])
+  found.marks[name] = document.getElementById(`strip-${name}`).style.left;
+return found;
+"""
+# The points of each line of the chart.
+CHART = """
+const lines = {}, numbers = at => at.split(' ').map(Number);
+for (const path of document.querySelectorAll('#chart path'))
+  lines[path.getAttribute('class')] = path.getAttribute('d').split(/[ML]/).slice(1).map(numbers);
+return lines;
 """
 SMALL_BUTTONS = """
 const shown = [...document.querySelectorAll('button')].filter(b => b.getClientRects().length);
@@ -42,12 +88,22 @@ for (const e of document.querySelectorAll('main *, header *')) {
 }
 return low;
 """
-# The milliseconds that one change of every target takes, with the layout that it leads to.
+# The milliseconds that one change of every target takes, with the layout that it leads to; and those of a control, the
+# same work for this machine at any time, right before and after it.
 TIMED_CHANGE = """
-const data = arguments[0], began = performance.now();
+const data = arguments[0];
+const control = () => {
+  const began = performance.now();
+  let sum = 0;
+  for (let i = 0; i < 2e6; i += 1) sum += Math.sqrt(i);
+  window.kept = sum;
+  return performance.now() - began;
+};
+const before = control(), began = performance.now();
 window.logplayer.take('change', data);
 document.body.getBoundingClientRect();
-return performance.now() - began;
+const took = performance.now() - began;
+return [took, before + control()];
 """
 # How bad each row is, from the top; only once they are sorted by that.
 SORTED = """

@@ -119,6 +119,10 @@ def test_the_dashboard_shows_most_of_what_there_is() -> None:
         "logplayer_store_applied_entries",
         "logplayer_store_sessions",
         "logplayer_store_failures",
+        "logplayer_capture_entries",
+        "logplayer_capture_source_lsn_bytes",
+        "logplayer_capture_durable_lsn_bytes",
+        "logplayer_capture_confirmed_lsn_bytes",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from logplayer.admin.app import serve
-from logplayer.admin.exposition import Samples, add_player, exposition
+from logplayer.admin.exposition import Samples, add_capture, add_player, exposition
 from logplayer.admin.http_client import ask
 from logplayer.admin.log_face import log_face
 from logplayer.admin.target_face import target_face
+from logplayer.capture.settings import STOP_REASONS
 from logplayer.log.protocol import NewEntry
-from logplayer.observe.instruments import BOUNDS, Delays, RecentDelays, percentiles
+from logplayer.observe.instruments import BOUNDS, CaptureCounts, Delays, RecentDelays, percentiles
 from logplayer.observe.metrics import METRICS, PROCESS, MetricKind, series_of
+from tests import ROOT
+from tests.admin.test_deployed import alerts
 from tests.admin.test_http import get, send
 from tests.player.player_support import House, until
 
@@ -75,6 +79,7 @@ async def test_a_player_exposes_what_its_status_says(house: House) -> None:
     where = await player.answering()
     await house.delivered(await house.append(300))
     await until(lambda: player.shell.observed.counts.delivery.count > 0, "a delivery was timed")
+    await until(lambda: len({queue.acked for queue in player.shell.core.queues.values()}) == 1, "idle targets moved on")
     status, found = await ask(where, "/status"), await scrape(where)
     assert value(found, "logplayer_player_current_index") == status["current"] == status["log_last"]
     assert value(found, "logplayer_player_dispatched_entries_total") >= 300
@@ -131,6 +136,48 @@ async def test_a_log_server_and_a_target_expose_their_own(house: House) -> None:
     assert (await send(target_at, get("/readyz"))).startswith(b"HTTP/1.1 200")
     for server in servers:
         await server.stop()
+
+
+async def test_what_an_alert_counts_is_there_before_it_happens(house: House) -> None:
+    """increase() of a series that begins with its first event says 0, so the alert would miss it."""
+    [seat] = await house.targets("a")
+    assert seat.server is not None
+    assert house._log_server is not None
+    servers = [serve(target_face(seat.server)), serve(log_face("file://x", house.file, house._log_server))]
+    player = await house.play()
+    await until(lambda: player.state("a") == "LIVE", "a is live")
+    found: Scraped = {}
+    for where in (await player.answering(), *[await server.start("127.0.0.1:0") for server in servers]):
+        found |= await scrape(where)
+    counted = re.findall(r"increase\((\w+)(?:\{(\w+)(!?=)\"(\w+)\"\})?\[", " ".join(rule["expr"] for rule in alerts()))
+    assert len(counted) >= 3
+    for name, label, how, wanted in counted:
+        series = [dict(labels) for series, labels in found if series == name]
+        assert [one for one in series if not label or (one[label] == wanted) is (how == "=")], name
+    assert value(found, "logplayer_target_refusals_total", target="a", reason="POISON") == 0
+    assert value(found, "logplayer_target_lost_sessions_total", target="a") == 0
+    assert value(found, "logplayer_store_refusals_total", target="a", reason="FENCED") == 0
+    assert value(found, "logplayer_log_refusals_total", error="SequenceGap") == 0
+    for server in servers:
+        await server.stop()
+
+
+def test_every_reason_of_a_stop_is_known() -> None:
+    """The reasons are words in the calls; the list beside them must have them all."""
+    source = " ".join(path.read_text() for path in (ROOT / "src/logplayer/capture").glob("*.py"))
+    assert set(re.findall(r"CaptureStopped\(\s*\"(\w+)\"", source)) <= set(STOP_REASONS)
+    samples = Samples()
+    counts = CaptureCounts()
+    add_capture(samples, {"slot": "s", **capture_status(counts)}, counts)
+    text = exposition(samples).decode()
+    for reason in STOP_REASONS:
+        assert f'logplayer_capture_stops_total{{reason="{reason}",slot="s"}} 0.0' in text
+    assert 'logplayer_capture_log_waits_total{error="LogUnavailable",slot="s"} 0.0' in text
+
+
+def capture_status(counts: CaptureCounts) -> dict[str, Any]:
+    names = ("transactions", "rows", "entries", "lag_bytes", "unanswered_bytes", "reconnects")
+    return {**{name: getattr(counts, name) for name in names}, "lag_seconds": 0.0, "state": "x", "snapshot": []}
 
 
 def test_spark_groups_are_exposed() -> None:

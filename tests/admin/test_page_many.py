@@ -83,14 +83,15 @@ def browser(url: str) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_update_of_all_targets_is_quick(browser: Browser, width: int) -> None:
-    """The quickest of twenty counts: what is slower was kept waiting by something else on this machine."""
+    """The median of those twenty of sixty in which the machine was least busy with something else, by a control."""
     browser.look(width, 900, mobile=width < 500)
     took = []
-    for turn in range(20):
+    for turn in range(60):
         rows = {row["target"]: row for row in a_status(100_000 + turn)["targets"]}
         took.append(browser.run(probes.TIMED_CHANGE, {"set": {"current": turn}, "targets": rows, "gone": []}))
-    print(f"{TARGETS} targets, {width} pixels: median {statistics.median(took):.1f} ms, largest {max(took):.1f} ms")
-    assert min(took) < UPDATE_MS_MAX
+    quiet = [change for change, _ in sorted(took, key=lambda one: one[1])[:20]]
+    print(f"{TARGETS} targets, {width} pixels: median {statistics.median(quiet):.1f} ms, largest {max(quiet):.1f} ms")
+    assert statistics.median(quiet) < UPDATE_MS_MAX
 
 
 def test_the_worst_come_first(browser: Browser) -> None:

@@ -63,7 +63,7 @@ Action = Callable[[Facts], Awaitable[Facts]]
 class Face:
     """What one process shows and lets do."""
 
-    kind: str  # log, target, player, spark or dashboard
+    kind: str  # log, target, player, spark, capture or dashboard
     status: Callable[[], Awaitable[Facts]]
     not_ready: Callable[[], Awaitable[str]]  # Why it does not do its work yet; empty when it does.
     metrics: Callable[[Samples], Awaitable[None]]

@@ -32,8 +32,10 @@ CONNECTIONS_MAX = 128
 TURN_SECONDS = 10.0
 ENDLESS = "endless"  # In the state of a request: call it, and the connection may last.
 
-Message = MutableMapping[str, Any]
-App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+App = Callable[
+    [AsgiMessage, Callable[[], Awaitable[AsgiMessage]], Callable[[AsgiMessage], Awaitable[None]]], Awaitable[None]
+]
 
 
 class HttpServer:

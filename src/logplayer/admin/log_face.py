@@ -7,7 +7,6 @@ import asyncio
 from logplayer.admin.app import Face, Facts
 from logplayer.admin.exposition import Samples, add_log
 from logplayer.errors import LogPlayerError
-from logplayer.log.file.log import FileLog
 from logplayer.log.protocol import Log
 from logplayer.log.server import LogServer
 
@@ -35,7 +34,8 @@ def log_face(address: str, log: Log, server: LogServer) -> Face:
         return ""
 
     async def metrics(into: Samples) -> None:
-        writer = log.writer_counts if isinstance(log, FileLog) else None
-        add_log(into, await status(), server.counts, writer)
+        # Each engine has the counts that mean something for it; its class needs a client that may not be installed.
+        writer, keeper = getattr(log, "writer_counts", None), getattr(log, "keeper_counts", None)
+        add_log(into, await status(), server.counts, writer, keeper)
 
     return Face("log", status, not_ready, metrics)

@@ -7,10 +7,11 @@ where nothing is hot, and to write what was counted here.
 
 from __future__ import annotations
 
+import enum
 import math
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -124,6 +125,97 @@ class WriterCounts:
         self.commits = Delays()  # A group: planned, written and synced.
         self.syncs = Delays()  # The part that waits for the disk.
         self.checkpoints = Delays()
+
+
+class ReplicaCounts:
+    """What the writer of a replicated log counts."""
+
+    def __init__(self) -> None:
+        self.commits = Delays()  # From sending a batch to its confirmation by a majority.
+        self.conflicts = 0  # Batches whose position another writer took first; on Kafka: entries of another writer.
+
+
+class KeeperCounts:
+    """What is done to keep an etcd cluster's store below its quota."""
+
+    def __init__(self) -> None:
+        self.compactions = Delays()
+        self.defragmentations = Delays()  # Of one member each, which answers nobody meanwhile.
+
+
+class CaptureStage(enum.Enum):
+    """What a capture does now."""
+
+    STARTING = "starting"
+    SNAPSHOT = "snapshot"  # It copies the rows that are there.
+    STREAMING = "streaming"
+    AWAY = "away"  # It has lost the source, and tries again.
+    STOPPED = "stopped"
+
+
+class Received(NamedTuple):
+    """A transaction of the source that is not durable in the log yet."""
+
+    lsn: int
+    commit_time_us: int
+    rows: int
+
+
+class CaptureCounts:
+    """What a capture counts. LSNs are byte positions in the source's log."""
+
+    def __init__(self) -> None:
+        self.stage = CaptureStage.STARTING
+        self.why = ""  # It is away, waits for the log, or has stopped: the reason in words.
+        self.transactions = 0
+        self.rows = 0
+        self.entries = 0
+        self.delays = Delays()  # From the source's commit to durable in the log.
+        self.reconnects = 0
+        self.waits: Counter[str] = Counter()  # For the log, by the error's class.
+        self.stops: Counter[str] = Counter()  # By reason.
+        self.snapshot: dict[str, tuple[int, int]] = {}  # Each table's copied rows, and about how many there are.
+        self.source_lsn = 0  # How far the source's log goes.
+        self.received_lsn = 0
+        self.durable_lsn = 0
+        self.confirmed_lsn = 0
+        self.unanswered_bytes = 0
+        self._received: deque[Received] = deque()
+
+    def receive(self, transaction: Received) -> None:
+        """A transaction is on its way into the log."""
+        self.received_lsn = transaction.lsn
+        self._received.append(transaction)
+
+    def make_durable(self, lsn: int, now: float) -> None:
+        """The log has everything up to ``lsn``; ``now`` is the time of day."""
+        self.durable_lsn = max(self.durable_lsn, lsn)
+        waiting = self._received
+        while waiting and waiting[0].lsn <= lsn:
+            done = waiting.popleft()
+            self.transactions += 1
+            self.rows += done.rows
+            self.delays.note(max(0.0, now - done.commit_time_us / 1e6))
+
+    def find(self, confirmed: int, durable: int) -> None:
+        """The source answers, and its stream begins."""
+        self.stage, self.why = CaptureStage.STREAMING, ""
+        self.confirmed_lsn, self.durable_lsn = max(confirmed, self.confirmed_lsn), max(durable, self.durable_lsn)
+
+    def lose(self, why: str) -> None:
+        """The source is away. What was received stays on its way into the log, and is not received again."""
+        self.stage, self.why = CaptureStage.AWAY, why
+        self.reconnects += 1
+
+    @property
+    def lag_bytes(self) -> int:
+        """What the source keeps of its log for this capture."""
+        return max(0, self.source_lsn - self.confirmed_lsn) if self.confirmed_lsn else 0
+
+    def lag_seconds(self, now: float) -> float:
+        """The age of the oldest transaction that was received and is not durable."""
+        waiting = self._received
+        return max(0.0, now - waiting[0].commit_time_us / 1e6) if waiting else 0.0
 
 
 class StoreCounts:

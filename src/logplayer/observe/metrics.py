@@ -38,7 +38,10 @@ LOG = (
     MetricSpec("logplayer_log_appended_bytes", C, "Bytes of the requests to append."),
     MetricSpec("logplayer_log_append_seconds", H, "From a request to append to its answer."),
     MetricSpec("logplayer_log_refusals", C, "Calls that the log refused, by the error: conflicts, gaps.", ("error",)),
-    MetricSpec("logplayer_log_commit_seconds", H, "A group commit of the file log: plan, write and sync."),
+    MetricSpec("logplayer_log_commit_seconds", H, "A group commit: until it is on the disk, or at a majority."),
+    MetricSpec("logplayer_log_conflicts", C, "Batches of a replicated log that came after another writer's."),
+    MetricSpec("logplayer_log_compaction_seconds", H, "A compaction of etcd's store."),
+    MetricSpec("logplayer_log_defragmentation_seconds", H, "A defragmentation of one etcd member's file."),
     MetricSpec("logplayer_log_sync_seconds", H, "The part of a commit that waits for the disk."),
     MetricSpec("logplayer_log_checkpoint_seconds", H, "A checkpoint of a segment."),
 )
@@ -103,7 +106,29 @@ STORE = (
     MetricSpec("logplayer_store_failures", C, "Changes that the store could not make for another reason.", _T),
 )
 
-METRICS: dict[str, MetricSpec] = {spec.name: spec for spec in (*LOG, *PLAYER, *TARGETS, *SPARK, *STORE)}
+_S = ("slot",)
+CAPTURE = (
+    MetricSpec("logplayer_capture_state", G, "1 for what the capture does now.", ("slot", "state")),
+    MetricSpec("logplayer_capture_transactions", C, "Transactions of the source that the log has durably.", _S),
+    MetricSpec("logplayer_capture_rows", C, "Their row changes and outbox messages.", _S),
+    MetricSpec("logplayer_capture_entries", C, "Entries that were appended, those of the snapshot among them.", _S),
+    MetricSpec("logplayer_capture_commit_to_log_seconds", H, "From the source's commit to durable in the log.", _S),
+    MetricSpec("logplayer_capture_lag_seconds", G, "The age of the oldest received transaction not in the log.", _S),
+    MetricSpec("logplayer_capture_lag_bytes", G, "What the source keeps of its log for the slot.", _S),
+    MetricSpec("logplayer_capture_source_lsn_bytes", G, "How far the source's log goes, as far as heard.", _S),
+    MetricSpec("logplayer_capture_durable_lsn_bytes", G, "The log has every transaction up to here.", _S),
+    MetricSpec("logplayer_capture_confirmed_lsn_bytes", G, "The source may forget everything up to here.", _S),
+    MetricSpec("logplayer_capture_unanswered_bytes", G, "Sent to the log and not durable there.", _S),
+    MetricSpec("logplayer_capture_reconnects", C, "Connections to the source that were lost, or failed.", _S),
+    MetricSpec("logplayer_capture_log_waits", C, "How often the log took nothing, by the error.", ("slot", "error")),
+    MetricSpec("logplayer_capture_stops", C, "Stops that wait for an operator, by reason.", ("slot", "reason")),
+    MetricSpec(
+        "logplayer_capture_snapshot_rows", G, "Rows of the table that the snapshot has copied.", ("slot", "table")
+    ),
+    MetricSpec("logplayer_capture_snapshot_expected_rows", G, "About how many rows the table has.", ("slot", "table")),
+)
+
+METRICS: dict[str, MetricSpec] = {spec.name: spec for spec in (*LOG, *PLAYER, *TARGETS, *SPARK, *STORE, *CAPTURE)}
 
 PROCESS = (
     "process_virtual_memory_bytes",

@@ -111,10 +111,9 @@ function show() {
   set(el("rate"), count(Math.round(status.entries_per_second)));
   set(el("delay"), status.delay_p50_ms ? ms(status.delay_p50_ms) : "–");
   set(el("delay-more"), status.delay_p50_ms ? `median; p90 ${ms(status.delay_p90_ms)}, p99 ${ms(status.delay_p99_ms)}` : "nothing was acked just now");
-  const worst = all.reduce((a, b) => (b.outlook !== "fine" && b.lag_entries > (a ? a.lag_entries : 0) ? b : a), null);
-  const lags = worst !== null;
-  set(el("lag"), lags ? `${count(worst.lag_entries)}` : "0");
-  set(el("lag-more"), lags ? `${worst.target}, ${seconds(worst.lag_seconds)}, ${bytes(worst.lag_bytes)}` : "entries");
+  const worst = all.reduce((a, b) => (b.lag_entries > (a ? a.lag_entries : 0) ? b : a), null);
+  set(el("lag"), count(worst ? worst.lag_entries : 0));
+  set(el("lag-more"), !worst ? "entries" : worst.outlook === "fine" ? "on the way at this moment" : `${worst.target}, ${seconds(worst.lag_seconds)}, ${bytes(worst.lag_bytes)}`);
   set(el("cut"), count(status.consistent_cut));
   set(el("cut-more"), `of ${count(status.log_last)}: the consistent cut`);
   showMap(all, verb);

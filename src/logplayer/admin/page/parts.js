@@ -33,8 +33,7 @@ export const rank = (t) => (held(t) ? 4.5 : ORDER[t.outlook] ?? 3);
 export const stateName = (t) => (held(t) ? "suspended" : STATES[t.state] || t.state);
 
 export function lagText(t) {
-  if (t.outlook === "fine") return "0";
-  return t.lag_entries ? `${count(t.lag_entries)} · ${seconds(t.lag_seconds)}` : "0";
+  return t.lag_entries && t.outlook !== "fine" ? `${count(t.lag_entries)} · ${seconds(t.lag_seconds)}` : count(t.lag_entries);
 }
 
 export function outlookText(t) {
