@@ -1,0 +1,108 @@
+"""What tasks report to the driver: how far each target has come, and why a task ends."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logplayer.errors import Malformed
+from logplayer.spark.resident.heartbeat import whole_number
+
+
+class TaskEnd(enum.Enum):
+    """Why a task cannot go on; the names are those of the connector's ``Ending.Kind``."""
+
+    SUPERSEDED = "SUPERSEDED"
+    CHANGED = "CHANGED"
+    FENCED = "FENCED"
+    POISON = "POISON"
+    DIVERGED = "DIVERGED"
+    RESEED = "RESEED"
+    REFUSED = "REFUSED"
+    LOST = "LOST"
+    LOG = "LOG"
+    UNSAFE = "UNSAFE"
+    BAD_ROW = "BAD_ROW"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """The end of a task. ``index`` is an epoch after FENCED, else of the log."""
+
+    kind: TaskEnd
+    target: str
+    index: int
+    detail: str
+
+
+@dataclass(slots=True)
+class TaskNews:
+    """What the tasks of the query that runs now have said so far."""
+
+    acked: dict[str, int]
+    through: dict[int, int]  # By partition.
+    rows_in: dict[int, int]
+    rows_out: dict[int, int]
+    lost: dict[int, str]  # By partition: why its group has no sessions now.
+    log_error: str = ""
+    ended: TaskEnded | None = None
+
+
+class BeatListener:
+    """Takes the beats, on the background loop; read from the supervisor's thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._heard = TaskNews({}, {}, {}, {}, {})
+        self._run = 0
+        self.news = threading.Event()  # A task has said that it ended.
+
+    def begin(self) -> int:
+        """A query starts; its number is what its tasks say. What those of an earlier one still say does not count.
+
+        Indexes stay: they only rise.
+        """
+        with self._lock:
+            self._run += 1
+            self._heard = TaskNews(dict(self._heard.acked), {}, {}, {}, {})
+            self.news.clear()
+            return self._run
+
+    def heard(self) -> TaskNews:
+        with self._lock:
+            return copy.deepcopy(self._heard)
+
+    def take(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A beat, as it came. Raises Malformed."""
+        partition = whole_number(question, "partition")
+        through, rows_in, rows_out = (whole_number(question, name) for name in ("current", "rows_in", "rows_out"))
+        targets = question.get("targets")
+        if not isinstance(targets, list) or not all(isinstance(row, dict) for row in targets):
+            raise Malformed("targets is not a list of objects")
+        indexes = {str(row.get("target")): whole_number(row, "index") for row in targets}
+        ended = _ended(question["ended"]) if question.get("ended") is not None else None
+        with self._lock:
+            now = self._heard
+            if question.get("do") != str(self._run):
+                return {}
+            for name, index in indexes.items():
+                now.acked[name] = max(index, now.acked.get(name, 0))
+            now.through[partition] = through
+            now.rows_in[partition], now.rows_out[partition] = rows_in, rows_out
+            now.lost[partition] = str(question.get("lost", ""))
+            now.log_error = str(question.get("log_error", ""))
+            if ended is not None and now.ended is None:
+                now.ended = ended
+                self.news.set()
+        return {}
+
+
+def _ended(fields: Any) -> TaskEnded:
+    if not isinstance(fields, dict) or fields.get("kind") not in TaskEnd.__members__:
+        raise Malformed("ended is not how a task ends")
+    target, detail = str(fields.get("target", "")), str(fields.get("detail", ""))
+    return TaskEnded(TaskEnd[fields["kind"]], target, whole_number(fields, "index"), detail)

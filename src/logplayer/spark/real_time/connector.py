@@ -1,0 +1,52 @@
+"""The connector in the JVM: where its jar is, and that a Spark session has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logplayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE = "logplayer.realtime.LogSource"
+
+
+def jar() -> Path:
+    """The jar beside this file. Raises ConfigError if it was not built."""
+    found = Path(__file__).with_name("logplayer-realtime.jar")
+    if not found.exists():
+        raise ConfigError(
+            f"the connector for Spark's real-time mode is not at {found}: install a wheel of logplayer that has it, or "
+            "build it with tools/jvm in a copy of the sources (it needs Maven)"
+        )
+    return found
+
+
+def load(spark: SparkSession) -> tuple[Any, Any]:
+    """The connector's package in the driver's JVM, and the class loader that knows it.
+
+    A session that was started without the jar gets it now. The loader belongs to the thread that calls: others
+    :func:`use` it.
+    """
+    jvm: Any = spark._jvm
+    if jvm is None:
+        raise ConfigError("real time needs a driver of its own: a session of Spark Connect has none")
+    if not _has(jvm):
+        spark.sql(f"ADD JAR '{jar()}'")
+        if not _has(jvm):
+            raise ConfigError(f"Spark does not load {jar()}: start the session with spark.jars={jar()}")
+    return jvm.logplayer.realtime, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def use(spark: SparkSession, loader: Any) -> None:
+    """Let this thread, and what Spark starts from it, find the connector."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+
+
+def _has(jvm: Any) -> bool:
+    from py4j.java_gateway import JavaClass
+
+    return isinstance(jvm.logplayer.realtime.Plan, JavaClass)

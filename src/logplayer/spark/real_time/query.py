@@ -1,0 +1,359 @@
+"""``lp.spark.realtime``: the query, and what keeps it running.
+
+The log and the targets hold all that matters. The query's checkpoint decides nothing: each of its tasks opens a session
+with each of its targets and begins at the index that they have. So a query that has ended, for whatever reason, is
+simply started again with what the log has decided by then; its epoch, the index of one takeover record, stays the same
+for as long as this object lives, and the numbers of Spark's tasks order the sessions within it.
+
+====================================  ==================================================================================
+The query ends because                Then
+====================================  ==================================================================================
+a newer player has taken over         it ends for good: ``Ended(SUPERSEDED)``
+it was asked to                       ``Ended(STOPPED)``
+the log has decided something new     it starts again at once, with the new members, maps and quarantined entries
+a task has died for good              it starts again, with a back-off
+a target refuses (poison, diverged)   it starts again after ``blocked_ms``, or as soon as the log decides something new
+a row arrives where it must not       the error is raised: the transformation is not one that can be delivered
+====================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logplayer.admin.app import Facts
+from logplayer.admin.http_server import HttpServer
+from logplayer.config import Config
+from logplayer.core.entry import Takeover
+from logplayer.errors import ConfigError, LogError, LogPlayerError, UserError
+from logplayer.log import control_chain as chain
+from logplayer.log.open import open_log
+from logplayer.log.protocol import Log
+from logplayer.player.ended import STOPPED, Ended, EndKind
+from logplayer.spark import event_loop
+from logplayer.spark.real_time import connector
+from logplayer.spark.real_time.beats import BeatListener, TaskEnd, TaskEnded
+from logplayer.spark.real_time.plan import Decided, DriverPort, check_config, decisions, plan_json, take_over
+from logplayer.spark.real_time.transform import sink_rows
+from logplayer.spark.resident.driver_port import listen, task_side
+from logplayer.wire.entries import decode_control
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BLOCKED = (TaskEnd.POISON, TaskEnd.DIVERGED, TaskEnd.RESEED, TaskEnd.REFUSED, TaskEnd.BAD_ROW, TaskEnd.FENCED)
+POLL_SECONDS = 0.2
+LOOK_SECONDS = 1.0  # While it is blocked: how often the log is asked for a new decision.
+
+
+class Realtime:
+    """A query in real time between the log and its targets. Made by :func:`logplayer.spark.realtime`.
+
+    Example:
+        >>> query = lp.spark.realtime(spark, log="grpc://127.0.0.1:7100").start()  # doctest: +SKIP
+        >>> query.status["state"]  # doctest: +SKIP
+        'playing'
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        transform: Callable[[DataFrame], DataFrame] | None,
+        groups: int,
+        batch_seconds: int,
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._transform = transform
+        self._groups = groups
+        self._batch_seconds = batch_seconds
+        self._listener = BeatListener()
+        self._log: Log
+        self._beats: HttpServer | None = None
+        self._driver = DriverPort()
+        self._epoch = 0
+        self._decided: Decided | None = None
+        self._query: StreamingQuery | None = None
+        self._jvm: Any = None
+        self._loader: Any = None
+        self._number = 0
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._over = threading.Event()
+        self._ended: Ended | None = None
+        self._error: Exception | None = None
+        self._state, self._reason, self._starts = "new", "", 0
+
+    # --- For its user ---
+
+    def start(self) -> Realtime:
+        """Check the transformation, take over, and start the query. Returns itself.
+
+        Raises:
+            ConfigError: The transformation cannot be delivered exactly once, or a setting is wrong.
+            LogUnavailable: The log cannot be reached.
+
+        Example:
+            >>> query = lp.spark.realtime(spark, log="grpc://127.0.0.1:7100").start()  # doctest: +SKIP
+        """
+        if self._thread is not None:
+            raise ConfigError("this query was started already; make another one with lp.spark.realtime")
+        check_config(self._config)
+        self._jvm, self._loader = connector.load(self._spark)
+        sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
+        self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
+        try:
+            self._epoch = event_loop.run(take_over(self._log, self._config))
+            self._listen()
+            self._submit()
+        except BaseException:
+            self._close()
+            raise
+        self._thread = threading.Thread(target=self._supervise, name="logplayer-realtime", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> Ended:
+        """Stop the query; what is not acked by then is delivered by the next player. Raises what went wrong before.
+
+        Example:
+            >>> query.stop().kind  # doctest: +SKIP
+            <EndKind.STOPPED: 'stopped'>
+        """
+        self._stop.set()
+        self._listener.news.set()
+        return self.wait()
+
+    def wait(self, seconds: float | None = None) -> Ended:
+        """Wait for the end, and say which it was. Raises what ended it, or TimeoutError after ``seconds``.
+
+        Example:
+            >>> query.wait().superseded  # doctest: +SKIP
+            True
+        """
+        if not self._over.wait(seconds):
+            raise TimeoutError(f"the query still runs after {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+        assert self._ended is not None
+        return self._ended
+
+    @property
+    def indexes(self) -> dict[str, int]:
+        """What each target has acked, as the tasks report it about four times a second.
+
+        Example:
+            >>> query.indexes  # doctest: +SKIP
+            {'a': 42, 'b': 42}
+        """
+        return self._listener.heard().acked
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Everything that is known about the query now, as plain data.
+
+        Example:
+            >>> query.status["targets"]  # doctest: +SKIP
+            [{'target': 'a', 'index': 42}, {'target': 'b', 'index': 42}]
+        """
+        heard = self._listener.heard()
+        members = sorted(self._decided.addresses) if self._decided is not None else []
+        state, reason = self._state, self._reason
+        if state == "playing" and any(heard.lost.values()):
+            state, reason = "reconnecting", "; ".join(filter(None, heard.lost.values()))
+        return {
+            "state": state,
+            "reason": reason,
+            "group": self._config.group,
+            "epoch": self._epoch,
+            "current": min(heard.through.values(), default=0),
+            "log_error": heard.log_error,
+            "rows_in": sum(heard.rows_in.values()),
+            "rows_out": sum(heard.rows_out.values()),
+            "starts": self._starts,
+            "targets": [{"target": name, "index": heard.acked.get(name, 0)} for name in members],
+        }
+
+    @property
+    def progress(self) -> list[Any]:
+        """Spark's own reports, one for each batch of the query that runs now.
+
+        Example:
+            >>> query.progress[-1]["batchId"]  # doctest: +SKIP
+            0
+        """
+        return list(self._query.recentProgress) if self._query is not None else []
+
+    # --- The query ---
+
+    def _rows(self, number: int) -> DataFrame:
+        rows = self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
+        return rows if self._transform is None else self._transform(rows)
+
+    def _listen(self) -> None:
+        host, bind = driver_host(self._spark)
+        token = secrets.token_hex(16)
+        self._beats, where = event_loop.run(
+            listen(lambda question: self._hear(question), host, self._config.security, token, bind)
+        )
+        side = task_side(self._config.security, where, token)
+        self._driver = DriverPort(f"{'https' if side.ca else 'http'}://{where}", token, side.ca)
+
+    def _hear(self, question: Facts) -> Facts:
+        return self._listener.take(question)
+
+    def _submit(self) -> None:
+        """Start the query with what the log has decided by now."""
+        self._decided = event_loop.run(decisions(self._log, self._config))
+        run = self._listener.begin()
+        port = DriverPort(f"{self._driver.url}/{run}", self._driver.token, self._driver.ca)
+        text = plan_json(self._config, self._decided, self._epoch, self._groups, port)
+        self._number = self._jvm.Plan.register(text)
+        writer = sink_rows(self._jvm, self._rows(self._number)).writeStream.outputMode("update")
+        writer = writer.trigger(realTime=f"{self._batch_seconds} seconds")  # type: ignore[call-overload]
+        writer._jwrite = writer._jwrite.foreach(self._jvm.TargetSink())
+        self._query = writer.start()
+        self._starts += 1
+        self._state, self._reason = "playing", ""
+
+    def _halt(self) -> None:
+        """Stop the query that runs, if it does."""
+        if self._query is not None:
+            with contextlib.suppress(Exception):  # It has ended by itself, or Spark has: nothing is left to stop.
+                self._query.stop()
+        if self._number:
+            with contextlib.suppress(Exception):
+                self._jvm.Plan.forget(self._number)
+            self._number = 0
+
+    # --- The supervisor's thread ---
+
+    def _supervise(self) -> None:
+        try:
+            connector.use(self._spark, self._loader)
+            self._ended = self._run()
+            self._state = self._ended.kind.value
+        except Exception as error:  # noqa: BLE001 - wait() raises it.
+            self._error = error
+            self._state, self._reason = "failed", str(error)
+        finally:
+            self._halt()
+            self._close()
+            self._over.set()
+
+    def _run(self) -> Ended:
+        failures = 0
+        while True:
+            began = time.monotonic()
+            end = self._await_end()
+            self._halt()
+            if self._stop.is_set():
+                return STOPPED
+            ended = self._judge(end)
+            if ended is not None:
+                return ended
+            failures = 0 if time.monotonic() - began > 30 else failures
+            if end is None or end.kind is not TaskEnd.CHANGED:
+                self._pause(end, failures)
+                failures += 1
+            if self._stop.is_set():
+                return STOPPED
+            self._start_again()
+
+    def _await_end(self) -> TaskEnded | None:
+        """Why a task of the query has ended; None if none has said and the query has ended all the same."""
+        assert self._query is not None
+        while not self._listener.news.wait(POLL_SECONDS):
+            if not self._query.isActive:
+                break
+        end = self._listener.heard().ended
+        if end is None and not self._stop.is_set():
+            self._listener.news.wait(POLL_SECONDS)  # The word of a task may come after Spark's.
+            end = self._listener.heard().ended
+        return end
+
+    def _judge(self, end: TaskEnded | None) -> Ended | None:
+        """How it ends for good, or None if it is to be started again. Raises what cannot be delivered."""
+        if end is None:
+            self._reason = self._spark_says()
+            return None
+        self._reason = end.detail
+        if end.kind is TaskEnd.SUPERSEDED:
+            return Ended(EndKind.SUPERSEDED, end.index, end.detail)
+        if end.kind is TaskEnd.FENCED and self._is_superseded(end.index):
+            return Ended(EndKind.SUPERSEDED, end.index, end.detail)
+        if end.kind is TaskEnd.UNSAFE:
+            raise ConfigError(end.detail)
+        return None
+
+    def _spark_says(self) -> str:
+        """Why Spark has ended the query. Raises ConfigError for a plan that it will never run in real time."""
+        assert self._query is not None
+        error = self._query.exception()
+        said = str(error).splitlines()[0] if error is not None else "Spark has ended the query"
+        condition = ""
+        with contextlib.suppress(Exception):  # Not every error of the JVM has one.
+            condition = str(self._query._jsq.exception().get().cause().getCondition())
+        if condition.startswith("STREAMING_REAL_TIME_MODE"):
+            raise ConfigError(f"Spark does not run this transformation in real time: {said}")
+        return said
+
+    def _is_superseded(self, epoch: int) -> bool:
+        """Whether the log has a takeover of this group at the epoch that a target refused us for."""
+        try:
+            record = event_loop.run(chain.first_record(self._log, epoch, epoch))
+            taken = decode_control(record.payload)
+        except LogPlayerError:
+            return False
+        return epoch > self._epoch and isinstance(taken, Takeover) and taken.group == self._config.group
+
+    def _pause(self, end: TaskEnded | None, failures: int) -> None:
+        """Wait before the next start: with a back-off, or if a target refuses, until the log decides something new."""
+        limits = self._config.limits
+        blocked = end is not None and end.kind in BLOCKED
+        self._state = "blocked" if blocked else "restarting"
+        ms = limits.blocked_ms if blocked else min(limits.backoff_ms_max, limits.backoff_ms_min << min(failures, 16))
+        until = time.monotonic() + ms / 1000
+        while (left := until - time.monotonic()) > 0 and not self._stop.wait(min(left, LOOK_SECONDS)):
+            if blocked and self._news():
+                return
+
+    def _news(self) -> bool:
+        assert self._decided is not None
+        try:
+            return event_loop.run(self._log.info()).control > self._decided.through
+        except LogError:
+            return False
+
+    def _start_again(self) -> None:
+        """Start the query; a log or a Spark that cannot do it now is asked again."""
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                self._submit()
+                return
+            except UserError:
+                raise
+            except LogPlayerError as error:
+                self._state, self._reason = "restarting", str(error)
+                self._pause(None, failures)
+                failures += 1
+
+    def _close(self) -> None:
+        if self._beats is not None:
+            event_loop.run(self._beats.stop())
+        event_loop.run(self._log.close())
+
+
+def driver_host(spark: SparkSession) -> tuple[str, str]:
+    """Where tasks reach the driver, and where it listens."""
+    conf: Mapping[str, str] = dict(spark.sparkContext.getConf().getAll())
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return host, conf.get("spark.driver.bindAddress") or host
