@@ -63,7 +63,7 @@ def main(folder: Path, rows: int) -> None:
     print(f"{rows} rows are in the log and in the shards, up to index {last}")
     players.stop()
     stores = {name: f"sqlite:{folder}/{name}.db" for name in SHARDS}
-    for verdict in audit(spark, address, stores=stores, show=False):
+    for verdict in audit(spark, address, stores=stores):
         print(f"{verdict.target}: {'right' if verdict.right else 'WRONG'}, {verdict.keys} keys")
     for shard in servers:
         event_loop.run(shard.stop())

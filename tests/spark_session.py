@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import IN_CI
+from tests.servers import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Shared; a test that needs another one, or stops it, does so in a process of its own."""
-    if not IN_CI:
-        pytest.importorskip("pyspark")
+    require("pyspark")
     from logplayer.spark.session import make_session
 
     session = make_session("tests", "local[4]", {"spark.sql.streaming.minBatchesToRetain": "5"})

@@ -2,14 +2,17 @@
 
     python -m tests.spark.soak_faults [--faults 100] [--master local[4]] [--seed 1]
     python -m tests.spark.soak_faults --master standalone [--faults 100] [--kinds worker,executor,daemon,driver]
+        [--seconds 600] [--set spark.executor.cores=1]
 
 Faults: a Python worker is killed (worker), Spark cancels the job (task), the application restarts (restart),
 a second application starts beside the first (second), an executor is killed (executor, on local-cluster only), and
 delivery changes over to a streaming query of leases and back, with a worker killed (lease). At the end every shard must
-be as the log says: by the audit, and by a check that reads log and stores in the plainest way.
+be as the log says: by the audit, by a check that reads log and stores in the plainest way, and by what triggers in the
+stores noted of every write (tests/spark/written.py), which must have the order of the log across keys too.
 
 On ``standalone`` a cluster is started in network namespaces (tests/spark/standalone.py): Python workers, executors,
-Worker daemons, and drivers that have a standby are killed, and the seconds to recovery are reported by kind.
+Worker daemons, and drivers that have a standby are killed. A line of JSON has the seconds to recovery by kind, and what
+tests/spark/written.py found. Ctrl-C and SIGTERM end everything that was started.
 """
 
 from __future__ import annotations
@@ -25,19 +28,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from logplayer.spark.jobs.audit import audit
 from logplayer.spark.resident.driver import Resident
 from logplayer.spark.session import make_session
+from logplayer.testing.orphans import end_with_this_process
 from tests.namespaces import inside
 from tests.spark.cluster_child import executors
-from tests.spark.spark_support import FileWal, Shards, until
+from tests.spark.spark_support import FileWal, Shards, transaction, until
 from tests.spark.standalone import prepare
 from tests.spark.test_lease import takeovers
-from tests.spark.test_resident import MAP, NAMES, check, config, pid_of, puts
+from tests.spark.test_resident import MAP, NAMES, check, config, pid_of
+from tests.spark.written import Load, judge, note_writes
 
 
 class Campaign:
@@ -49,11 +53,13 @@ class Campaign:
         self.rng = random.Random(seed)
         self.wal = FileWal(folder / "wal")
         self.shards = Shards(folder, NAMES)
+        for path in self.shards.paths.values():
+            note_writes(path)
         self.address = self.wal.serve()
         self.resident = self._start()
         self.done: dict[str, int] = {}
         self._stop = threading.Event()
-        self._count = 0
+        self._load = Load()
         self._producer = threading.Thread(target=self._produce, daemon=True)
         self._producer.start()
 
@@ -64,8 +70,8 @@ class Campaign:
 
     def _produce(self) -> None:
         while not self._stop.wait(0.05):
-            puts(self.wal, 10, self._count)
-            self._count += 10
+            entries = [self._load.entry() for _ in range(10)]
+            self.wal.append([transaction(*((key, value, "") for key, value in rows)) for rows in entries])
 
     def fault(self, kind: str) -> None:
         """Do it, then demand progress: what is appended after the fault arrives everywhere."""
@@ -133,27 +139,40 @@ class Campaign:
         self.shards.wait(self.wal.last(), 180)
         self.resident.stop()
         stores = {name: f"sqlite:{path}" for name, path in self.shards.paths.items()}
-        verdicts = audit(self.spark, self.address, stores=stores, first_map=MAP, show=False)
+        verdicts = audit(self.spark, self.address, stores=stores, first_map=MAP)
         assert all(verdict.right and verdict.content_checked for verdict in verdicts), verdicts
         self.shards.stop()
+        written = judge(self.shards.paths, self._load.appended)
+        assert written.right, written
         check(self.wal, self.shards)
 
 
-def standalone(faults: int, kinds: Sequence[str], seed: int) -> None:
+def standalone(chosen: argparse.Namespace) -> dict[str, Any]:
     """The campaign on a standalone cluster. Raises if a kill was not recovered from, or anything is not as it must."""
-    rng = random.Random(seed)
-    chosen = [kinds[nth % len(kinds)] for nth in range(faults)]
-    rng.shuffle(chosen)
+    kinds = chosen.kinds.split(",")
+    faults = [kinds[nth % len(kinds)] for nth in range(chosen.faults)]
+    random.Random(chosen.seed).shuffle(faults)
     with tempfile.TemporaryDirectory(prefix="spark-soak-") as folder:
         prepare(Path(folder))
-        command = inside([sys.executable, "-m", "tests.spark.standalone_child", folder, *chosen])
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    print(f"{found['entries']} entries, {faults} faults: 0 lost, 0 applied twice, 0 out of order")
-    for kind, seconds in sorted(found["seconds"].items()):
-        print(
-            f"{kind:12} {len(seconds):4} times, median {statistics.median(seconds):6.2f} s, worst {max(seconds):6.2f} s"
-        )
+        options = ["--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
+        command = [sys.executable, "-m", "tests.spark.standalone_child", folder, *options, *chosen.set, *faults]
+        child = subprocess.Popen(inside(command), stdout=subprocess.PIPE, text=True)
+        try:
+            said, _ = child.communicate()
+        finally:
+            if child.poll() is None:
+                child.terminate()  # It ends what it has started, and its namespaces go with their last process.
+                child.wait()
+    if child.returncode:
+        raise SystemExit(f"the campaign failed with exit code {child.returncode}: see the lines above")
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    figures = {
+        kind: {"count": len(seconds), "median": round(statistics.median(seconds), 2), "worst": max(seconds)}
+        for kind, seconds in sorted(found["seconds"].items())
+    }
+    counted = {kind: one["count"] for kind, one in figures.items()}
+    verdict = {name: found["verdict"][name] for name in ("lost", "doubled", "reordered", "misplaced")}
+    return {"faults": counted, "entries": found["entries"], **verdict, "seconds_to_recovery": figures}
 
 
 def main() -> None:
@@ -161,11 +180,16 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--master", default="local[4]")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", default="worker,executor,daemon,driver", help="on standalone")
+    alone = parser.add_argument_group("on standalone")
+    alone.add_argument("--kinds", default="worker,executor,daemon,driver")
+    alone.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after this time")
+    alone.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    end_with_this_process()
     print(f"seed {chosen.seed}, {chosen.faults} faults on {chosen.master}", flush=True)
     if chosen.master == "standalone":
-        standalone(chosen.faults, chosen.kinds.split(","), chosen.seed)
+        print(json.dumps(standalone(chosen)))
         return
     cluster = chosen.master.startswith("local-cluster")
     settings = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"} if cluster else {}

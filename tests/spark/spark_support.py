@@ -39,10 +39,10 @@ class FileWal:
         self._sequences: dict[str, int] = {}
         self._server: LogServer | None = None
 
-    def serve(self, host: str = "127.0.0.1", security: Security = NONE) -> str:
+    def serve(self, host: str = "127.0.0.1", security: Security = NONE, port: int = 0) -> str:
         """The grpc:// address of the log."""
         self._server = LogServer(self.log, security)
-        port = event_loop.run(self._server.start(host))
+        port = event_loop.run(self._server.start(host, port))
         return f"grpc://{host}:{port}"
 
     def append(self, payloads: Sequence[bytes], producer: str = "shop") -> list[int]:
@@ -57,13 +57,12 @@ class FileWal:
     def decide(self, record: ControlRecord, first_map: ShardMap, targets: Sequence[tuple[str, str]] = ()) -> int:
         return event_loop.run(chain.append(self.log, record, first_map, tuple(targets)))[0]
 
-    def records(self) -> list[Record]:
+    def records(self, start: int = 0) -> list[Record]:
         info = event_loop.run(self.log.info())
-        if info.first > info.last:
+        first = max(start, info.first)
+        if first > info.last:
             return []
-        return [
-            record for batch in event_loop.iterate(lambda: self.log.read(info.first, info.last)) for record in batch
-        ]
+        return [record for batch in event_loop.iterate(lambda: self.log.read(first, info.last)) for record in batch]
 
     def last(self) -> int:
         return event_loop.run(self.log.info()).last
@@ -127,12 +126,12 @@ class Shards:
         return ",".join(f"{name}={address}" for name, address in self.addresses.items())
 
 
-def until(done: Callable[[], Any], seconds: float = 60) -> None:
+def until(done: Callable[[], Any], seconds: float = 60, between: float = 0.02) -> None:
     """Wait for something that must come; the limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"did not come within {seconds} s"
-        time.sleep(0.02)
+        time.sleep(between)
 
 
 class KeptSession:

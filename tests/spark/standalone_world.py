@@ -1,7 +1,8 @@
 """A log and targets with TLS and a token, `logplayer play` processes on a standalone cluster, and what they must keep.
 
-The check of what was applied is independent of the product: a trigger in each store notes every row that is written, in
-order. So it sees an entry that was applied twice in place, or out of order, where content and index would look right.
+What was applied is judged by code that is independent of the product (tests/spark/written.py): triggers in each store
+note every row that is written. So an entry that was applied twice in place is seen, or one out of order, where content
+and index look right.
 """
 
 from __future__ import annotations
@@ -9,35 +10,25 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from logplayer.admin.http_client import ask
-from logplayer.core.routing import owner_of
 from logplayer.errors import LogPlayerError
 from logplayer.spark import event_loop
-from logplayer.wire.entries import decode_transaction, split_transaction
 from logplayer.wire.security import Security
 from tests.namespaces import HOST
 from tests.servers import QUICK_JAVA
-from tests.spark.beyond_loopback_child import TOKEN
-from tests.spark.spark_support import FileWal, Shards, until
-from tests.spark.test_resident import MAP, NAMES, check, puts
+from tests.spark.entries import TOKEN
+from tests.spark.spark_support import FileWal, Shards, transaction, until
+from tests.spark.test_resident import NAMES, check
+from tests.spark.written import Load, Verdict, judge, note_writes
 
-NOTES = """
-CREATE TABLE IF NOT EXISTS written (nth INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, value BLOB);
-CREATE TRIGGER IF NOT EXISTS noted AFTER INSERT ON data BEGIN
-  INSERT INTO written (key, value) VALUES (new.key, new.value); END;
-CREATE TRIGGER IF NOT EXISTS noted_again AFTER UPDATE ON data BEGIN
-  INSERT INTO written (key, value) VALUES (new.key, new.value); END;
-"""
 WAIT = 240.0
 
 
@@ -103,11 +94,10 @@ class World:
         self.security = Security(str(folder / "ca.pem"), str(folder / "server.pem"), str(folder / "server.key"), TOKEN)
         self.wal, self.shards = FileWal(folder / "wal"), Shards(folder, NAMES, host=HOST, security=self.security)
         for path in self.shards.paths.values():
-            with closing(sqlite3.connect(path)) as store:
-                store.executescript(NOTES)
+            note_writes(path)
         self._configure(self.wal.serve(HOST, self.security), settings or {})
         self.plays: list[Play] = []
-        self._count = 0
+        self._load = Load()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._producer = threading.Thread(target=self._produce, daemon=True)
@@ -129,18 +119,20 @@ class World:
             "spark.driver.bindAddress": HOST,
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
-            "spark.executor.cores": "1",
-            "spark.cores.max": "2",
+            "spark.executor.cores": "2",  # With room for the group of a lost executor.
+            "spark.cores.max": "4",
             "spark.executor.extraJavaOptions": " ".join(QUICK_JAVA),
             **settings,
         }
+        self.slots = int(own["spark.cores.max"])
         (conf / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in own.items()))
 
     def put(self) -> int:
-        """Append one entry; its index."""
+        """Append one entry, of rows for several shards; its index."""
         with self._lock:
-            self._count += 1
-            return puts(self.wal, 1, self._count)
+            rows = self._load.entry()
+            [index] = self.wal.append([transaction(*((key, value, "") for key, value in rows))])
+        return index
 
     def _produce(self) -> None:
         while not self._stop.wait(0.02):
@@ -149,7 +141,7 @@ class World:
     @property
     def count(self) -> int:
         """How many entries were appended."""
-        return self._count
+        return self._load.count
 
     def play(self, *options: str) -> Play:
         self.plays.append(Play(self.folder, self.master, *options))
@@ -160,37 +152,56 @@ class World:
         found: dict[str, Any] = event_loop.run(ask(play.said[-1]["http"], "/status", security=self.security))
         return found
 
-    def all_play(self, play: Play) -> dict[int, int]:
-        """The process that plays each group, once they all live, and the application has all its executors."""
+    def all_play(self, play: Play, state: str = "playing") -> dict[int, int]:
+        """The process of each group, once they all live, and there are all executors; ``state`` "": any."""
         found: dict[int, int] = {}
+        seen = "no status"
 
         def healthy() -> bool:
+            nonlocal seen
             try:
                 status = self.status(play)
-            except LogPlayerError:
+            except LogPlayerError as error:
+                seen = str(error)
                 return False
+            seen = f"{status['slots']} slots, groups {status['groups']}"
             found.clear()
             for group in status["groups"]:
                 pid = int(group["worker"].rpartition(":")[2] or 0)
-                if group["state"] == "playing" and lives(pid):
+                if state in ("", group["state"]) and lives(pid):
                     found[group["group"]] = pid
-            return len(found) == 2 and status["slots"] == 2
+            return len(found) == 2 and status["slots"] == self.slots
 
-        until(healthy, WAIT)
+        try:
+            until(healthy, WAIT, 0.3)  # Each question is a handshake, on the loop that serves log and targets.
+        except AssertionError as error:
+            raise AssertionError(f"not all groups are {state or 'there'} with {self.slots} slots: {seen}") from error
         return found
 
-    def recover(self, fault: Callable[[], object], pids: Iterable[int]) -> float:
+    def recover(self, fault: Callable[[], object], pids: Iterable[int]) -> dict[str, float]:
         """Do it; the seconds until every target has an entry that was appended when the players ``pids`` were gone.
 
-        The Python worker of a killed executor plays on for a moment, and what it delivers is no recovery.
+        The Python worker of a killed executor plays on for a moment, and what it delivers is no recovery. Returns when
+        they were gone, when the last of the new players took over, and when all targets were ``fed``.
         """
-        began = time.monotonic()
+        before, began, wall = self.wal.last(), time.monotonic(), time.time()
         fault()
         until(lambda: not any(lives(pid) for pid in pids), WAIT)
+        gone = time.monotonic() - began
         self.shards.wait(self.put(), WAIT)
-        return round(time.monotonic() - began, 2)
+        fed = time.monotonic() - began
+        times = [record.committed_at_us / 1e6 - wall for record in self.wal.records(before + 1) if record.kind]
+        steps = {"gone": gone, "takeover": max(times, default=0.0), "fed": fed}
+        return {step: round(seconds, 2) for step, seconds in steps.items()}
 
-    def end(self) -> None:
+    def abandon(self) -> None:
+        """Leave at once: an interrupted run judges nothing."""
+        self._stop.set()
+        for play in self.plays:
+            if play.process.poll() is None:
+                play.kill()
+
+    def end(self) -> Verdict:
         """Heal, stop the players in order, and compare."""
         self._stop.set()
         self._producer.join()
@@ -199,25 +210,10 @@ class World:
             for play in self.plays:
                 play.stop()
         finally:
-            for play in self.plays:
-                if play.process.poll() is None:
-                    play.kill()
+            self.abandon()
         self.shards.stop()
+        verdict = judge(self.shards.paths, self._load.appended)
+        assert verdict.right, verdict
         check(self.wal, self.shards)
-        self._check_writes()
         self.wal.close()
-
-    def _check_writes(self) -> None:
-        """Every row that the log has for a store was written to it once, and those of one key in the log's order."""
-        owner = owner_of(MAP)
-        wanted: dict[str, dict[bytes, list[bytes]]] = {name: {} for name in NAMES}
-        for record in self.wal.records():
-            for mutation in split_transaction(record.payload) if not record.kind else ():
-                [(key, value)] = decode_transaction(mutation.encoded)
-                wanted[mutation.target or owner(key)].setdefault(key, []).append(value or b"")
-        for name in NAMES:
-            with closing(sqlite3.connect(self.shards.paths[name])) as store:
-                found: dict[bytes, list[bytes]] = {}
-                for key, value in store.execute("SELECT key, value FROM written ORDER BY nth"):
-                    found.setdefault(bytes(key), []).append(bytes(value))
-            assert found == wanted[name], f"{name} was not written as the log says"
+        return verdict

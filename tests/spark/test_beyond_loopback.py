@@ -11,19 +11,22 @@ import pytest
 
 from tests import ROOT
 from tests.namespaces import HOST, inside, require_namespaces
-from tests.servers import Authority
-from tests.spark.beyond_loopback_child import STEPS, TOKEN
+from tests.spark.standalone import prepare
+from tests.spark.standalone_entries_child import CI, HOSTS
 
 
-def run_child(module: str, folder: Path) -> dict[str, str]:
+def run_child(module: str, folder: Path, *words: str, hosts: str = "") -> dict[str, str]:
     """What the child says, in a namespace of its own."""
     require_namespaces()
+    names = folder / "hosts" if hosts else None
+    if names is not None:
+        names.write_text(hosts)
     done = subprocess.run(
-        inside([sys.executable, "-m", f"tests.spark.{module}", str(folder)]),
+        inside([sys.executable, "-m", f"tests.spark.{module}", str(folder), *words], names),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -32,14 +35,19 @@ def run_child(module: str, folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(600)  # Nine queries and jobs in one new JVM: slow where others use the machine too.
-def test_every_entry_works_with_tls_and_a_token_beyond_loopback(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    authority.issue("server", f"IP:{HOST}")
-    authority.issue("client", f"IP:{HOST}")
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    found = run_child("beyond_loopback_child", tmp_path)
-    assert found == {step.__name__: "right" for step in STEPS}
+@pytest.mark.timeout(920)  # Twenty queries, jobs and applications: slow where others use the machine too.
+def test_every_entry_works_with_executors_on_other_addresses(tmp_path: Path) -> None:
+    """With TLS, a token and files on S3; the executors have nothing of that in their environment."""
+    prepare(tmp_path)
+    assert run_child("standalone_entries_child", tmp_path, hosts=HOSTS) == dict.fromkeys(CI, "right")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(920)
+def test_the_plain_command_of_the_page(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    step = "plain_command_of_the_page"
+    assert run_child("standalone_entries_child", tmp_path, step, hosts=HOSTS) == {step: "right"}
 
 
 def test_plain_text_beyond_loopback_must_be_meant(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from logplayer.log.protocol import History
 from logplayer.player.ended import STOPPED
 from logplayer.player.shell import Shell
 from logplayer.spark import event_loop
-from logplayer.spark.jobs.archive import open_archive
 from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.jobs.audit import audit
 from logplayer.spark.jobs.backfill import Fill, backfill
-from logplayer.spark.jobs.routes import load_routes
 from logplayer.spark.jobs.verdict import AuditVerdict
+from logplayer.spark.routes import load_routes
 from logplayer.spark.sinks.deliver import Destination, play
+from logplayer.spark.source.archive import open_archive
 from logplayer.wire.entries import decode_transaction, split_transaction
 from tests.spark.spark_support import FileWal, Shards, transaction, until
 
@@ -86,7 +86,7 @@ def deliver(wal: FileWal, shards: Shards, shard_map: ShardMap) -> None:
 def test_the_archive_and_the_tail_are_one_log(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
     wal.append(some(450))
     path = str(tmp_path / "archive")
-    assert archive_log(spark, wal.address, path, 100, show=False) == (400, 4, 400, 450)
+    assert archive_log(spark, wal.address, path, 100) == (400, 4, 400, 450)
     event_loop.run(wal.log.trim(330))
     wal.append(some(30, seed=2))
     table = spark.read.format("logplayer").options(log=wal.address, raw="true", archive=path).load()
@@ -105,11 +105,11 @@ def test_the_archive_and_the_tail_are_one_log(spark: SparkSession, wal: FileWal,
 def test_archiving_again_adds_only_what_is_new(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
     wal.append(some(250))
     path = tmp_path / "archive"
-    archive_log(spark, wal.address, str(path), 100, show=False)
+    archive_log(spark, wal.address, str(path), 100)
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*.parquet")}
     (path / "first=00000000000000000101" / ".half.tmp").write_bytes(b"what a crash left")
     wal.append(some(70, seed=3))
-    assert archive_log(spark, wal.address, str(path), 999, show=False) == (100, 1, 300, 320)
+    assert archive_log(spark, wal.address, str(path), 999) == (100, 1, 300, 320)
     after = {file: file.stat().st_mtime_ns for file in path.rglob("*.parquet")}
     assert {file: after[file] for file in before} == before
     assert spark.read.parquet(str(path)).count() == 300
@@ -117,11 +117,11 @@ def test_archiving_again_adds_only_what_is_new(spark: SparkSession, wal: FileWal
 
 def test_what_was_trimmed_too_early_is_said(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
     wal.append(some(300))
-    archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
+    archive_log(spark, wal.address, str(tmp_path / "archive"), 100)
     Path(open_archive(tmp_path / "archive").file(101)).unlink()
     event_loop.run(wal.log.trim(150))
     with pytest.raises(Trimmed, match="entry 101 was trimmed before it was archived"):
-        archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
+        archive_log(spark, wal.address, str(tmp_path / "archive"), 100)
 
 
 # --- Audit ---
@@ -138,7 +138,7 @@ def filled(wal: FileWal, tmp_path: Path) -> Shards:
 
 def run_audit(spark: SparkSession, wal: FileWal, shards: Shards) -> dict[str, AuditVerdict]:
     stores = {name: f"sqlite:{path}" for name, path in shards.paths.items()}
-    return {v.target: v for v in audit(spark, wal.address, stores=stores, first_map=TWO, show=False)}
+    return {v.target: v for v in audit(spark, wal.address, stores=stores, first_map=TWO)}
 
 
 def test_right_targets_are_right(spark: SparkSession, wal: FileWal, filled: Shards) -> None:
@@ -213,13 +213,13 @@ def test_an_older_effect_applied_again_is_named(spark: SparkSession, wal: FileWa
 
 
 def test_an_audit_needs_the_whole_log(spark: SparkSession, wal: FileWal, filled: Shards, tmp_path: Path) -> None:
-    archive_log(spark, wal.address, str(tmp_path / "archive"), 100, show=False)
+    archive_log(spark, wal.address, str(tmp_path / "archive"), 100)
     event_loop.run(wal.log.trim(200))
     with pytest.raises(Trimmed, match="with --archive"):
         run_audit(spark, wal, filled)
     stores = {name: f"sqlite:{path}" for name, path in filled.paths.items()}
     where = str(tmp_path / "archive")
-    assert all(v.right for v in audit(spark, wal.address, stores=stores, archive=where, first_map=TWO, show=False))
+    assert all(v.right for v in audit(spark, wal.address, stores=stores, archive=where, first_map=TWO))
 
 
 # --- Backfill ---
@@ -249,7 +249,7 @@ def test_new_shards_are_filled_and_handed_over_while_the_log_grows(
     four = HashMap(("c", "d"))
     try:
         fills = [Fill("c", new.addresses["c"]), Fill("d", new.addresses["d"])]
-        done = backfill(spark, address, fills, new_map=four, first_map=TWO, show=False)
+        done = backfill(spark, address, fills, new_map=four, first_map=TWO)
         assert {filled.index for filled in done} == {done[0].index}
         assert done[0].index > 2500
         time.sleep(0.5)
@@ -266,7 +266,7 @@ def test_new_shards_are_filled_and_handed_over_while_the_log_grows(
         content, _, digest = new.read(name)
         assert (content, digest) == expected(wal, name, four)
     stores = {name: f"sqlite:{path}" for name, path in {**old.paths, **new.paths}.items()}
-    assert [v.right for v in audit(spark, address, stores=stores, first_map=TWO, show=False)] == [True] * 4
+    assert [v.right for v in audit(spark, address, stores=stores, first_map=TWO)] == [True] * 4
 
 
 def test_files_are_built_in_one_sorted_pass(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_files_are_built_in_one_sorted_pass(spark: SparkSession, wal: FileWal, t
     wal.close()
     three = HashMap(("x", "y", "z"))
     fills = [Fill("x", path=str(path)), Fill("y", path=str(tmp_path / "y.db")), Fill("z", path=str(tmp_path / "z.db"))]
-    done = {filled.target: filled for filled in backfill(spark, wal.address, fills, new_map=three, show=False)}
+    done = {filled.target: filled for filled in backfill(spark, wal.address, fills, new_map=three)}
     wal = FileWal(wal.path)
     shards = Shards(tmp_path, ("y", "z"))
     shards.stop()
@@ -294,6 +294,6 @@ def test_a_map_that_moves_keys_into_an_old_target_is_refused(spark: SparkSession
     wal.decide(TargetAdded("a", 0), old, (("a", "tcp://127.0.0.1:1"), ("b", "tcp://127.0.0.1:2")))
     address = wal.serve()
     with pytest.raises(UserError, match="gives a keys that it does not have"):
-        backfill(spark, address, [Fill("c", "tcp://127.0.0.1:1")], new_map=HashMap(("a", "c")), show=False)
+        backfill(spark, address, [Fill("c", "tcp://127.0.0.1:1")], new_map=HashMap(("a", "c")))
     with pytest.raises(UserError, match="is a member already"):
-        backfill(spark, address, [Fill("a", "tcp://127.0.0.1:1")], show=False)
+        backfill(spark, address, [Fill("a", "tcp://127.0.0.1:1")])

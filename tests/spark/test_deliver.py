@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_feeds_of_one_epoch_follow_each_other(shards: Shards) -> None:
 
 def test_a_target_that_restarts_meanwhile_misses_nothing(shards: Shards) -> None:
     messages = some(6000)
-    halfway = threading.Event()
+    halfway, away = threading.Event(), threading.Event()
     reads: list[int] = []
 
     def source(index: int) -> Iterator[Message]:
@@ -80,19 +81,20 @@ def test_a_target_that_restarts_meanwhile_misses_nothing(shards: Shards) -> None
         for message in messages:
             if message.index == 8000 and len(reads) == 1:
                 halfway.set()
-                time.sleep(0.5)  # The server goes away while we read.
+                assert away.wait(60), "the server goes away while we read"
             yield message
 
     def restart() -> None:
-        halfway.wait(20)
+        assert halfway.wait(60), "the source is read"
         shards.stop()
-        time.sleep(0.3)
+        away.set()
+        time.sleep(0.3)  # So that it is tried in vain, too.
         shards.start("a", port=int(shards.addresses["a"].rsplit(":", 1)[1]), scheme="tcp")
 
-    thread = threading.Thread(target=restart)
-    thread.start()
-    fed = play(where(shards), source, 12_000)
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        restarted = pool.submit(restart)
+        fed = play(where(shards), source, 12_000)
+        restarted.result()
     assert fed.digest == extend(EMPTY, messages)
     assert shards.read("a") == (content(messages), 12_000, fed.digest)
 
@@ -133,7 +135,7 @@ def test_a_target_that_stays_away_is_given_up(shards: Shards) -> None:
     began = time.monotonic()
     with pytest.raises(TargetError, match=r"target a made no progress for 0\.5 s: .+"):
         play(where(shards), lambda index: [], 9, patience=0.5)
-    assert 0.4 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.4  # Not at the first refusal.
 
 
 def test_what_cannot_be_an_address_is_told_at_once() -> None:

@@ -12,9 +12,9 @@ from logplayer.config import Config
 from logplayer.errors import ConfigError, LogError
 from logplayer.log.open import open_log
 from logplayer.spark import event_loop
+from logplayer.spark.options import parse_options
 from logplayer.spark.resident.driver import Resident
 from logplayer.spark.resident.driver_port import _driver_side, listen, task_side
-from logplayer.spark.source.options import parse_options
 from logplayer.wire.security import Security
 from tests.spark.spark_support import FileWal
 
@@ -72,10 +72,10 @@ def test_options_give_the_security(tmp_path: Path) -> None:
         f'[log]\naddress = "grpc://h:1"\n[targets]\na = "tcp://h:2"\n[security]\ntoken_file = "{tmp_path}/token"\n'
     )
     made = parse_options({"config": str(file), "tlsCa": "system"})
-    assert (made.log, made.addresses) == ("grpc://h:1", (("a", "tcp://h:2"),))
-    assert made.security == Security(ca="system", token="s3cret")
-    assert parse_options({"config": str(file), "token": "other"}).security.token == "other"
-    assert parse_options({"insecure": "true"}).security == Security(insecure=True)
+    assert (made.config.log, made.config.targets) == ("grpc://h:1", {"a": "tcp://h:2"})
+    assert made.config.security == Security(ca="system", token="s3cret")
+    assert parse_options({"config": str(file), "token": "other"}).config.security.token == "other"
+    assert parse_options({"insecure": "true"}).config.security == Security(insecure=True)
     assert "s3cret" not in repr(made)
     with pytest.raises(ConfigError, match="both give a token") as error:
         parse_options({"token": "s3cret", "tokenFile": "x"})

@@ -17,7 +17,7 @@ from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Kind, Record
 from logplayer.player.maps import map_text
 from logplayer.spark.jobs import expected_state
-from logplayer.spark.jobs.routes import Routes, Splitter, parse_map
+from logplayer.spark.routes import Routes, Splitter, parse_map
 from logplayer.spark.source.batches import row_batch
 from logplayer.spark.source.plan import Piece
 from logplayer.target.protocol import Change, decode_rows

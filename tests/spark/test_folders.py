@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from logplayer.core.entry import HashMap
 from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
 from logplayer.spark.folders import Folder, LocalFolder, open_file, open_folder, scratch
-from logplayer.spark.jobs.archive import make_archive, open_archive
 from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.jobs.audit import audit
 from logplayer.spark.jobs.backfill import Fill, backfill
+from logplayer.spark.options import parse_options
 from logplayer.spark.sinks.once import once
 from logplayer.spark.sinks.staging import Staging
-from logplayer.spark.source.options import parse_options
+from logplayer.spark.source.archive import make_archive, open_archive
 from logplayer.spark.source.table import LogReader, read_partition
 from tests.servers import s3_server
 from tests.spark.spark_support import FileWal, transaction
@@ -137,8 +137,8 @@ def test_a_bucket_that_is_not_there_is_one_line(bucket: str) -> None:
 def test_archive_audit_and_backfill_on_s3(wal: FileWal, bucket: str, tmp_path: Path) -> None:
     wal.append([transaction((b"k%d" % (n % 50), b"v%d" % n, "")) for n in range(250)])
     where, temporary = bucket.format("archive"), bucket.format("scratch")
-    assert archive_log(NO_SPARK, wal.address, where, 100, show=False) == (200, 2, 200, 250)
-    assert archive_log(NO_SPARK, wal.address, where, 100, show=False) == (0, 0, 200, 250)
+    assert archive_log(NO_SPARK, wal.address, where, 100) == (200, 2, 200, 250)
+    assert archive_log(NO_SPARK, wal.address, where, 100) == (0, 0, 200, 250)
     wal.append([transaction((b"z", b"last", ""))])
     address, records = wal.serve(), wal.records()
     from logplayer.spark import event_loop
@@ -150,7 +150,7 @@ def test_archive_audit_and_backfill_on_s3(wal: FileWal, bucket: str, tmp_path: P
     ]
     assert [row.as_py() for row in rows] == [record.index for record in records]
     fills = [Fill(name, path=str(tmp_path / f"{name}.db")) for name in TWO.targets]
-    given: dict[str, Any] = {"archive": where, "scratch": temporary, "first_map": TWO, "show": False}
+    given: dict[str, Any] = {"archive": where, "scratch": temporary, "first_map": TWO}
     backfill(NO_SPARK, address, fills, **given)
     stores = {name: f"sqlite:{tmp_path}/{name}.db" for name in TWO.targets}
     assert [verdict.right for verdict in audit(NO_SPARK, address, stores=stores, **given)] == [True, True]

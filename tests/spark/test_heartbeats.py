@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from logplayer.config import Config
 from logplayer.errors import LogPlayerError, Malformed
+from logplayer.observe.instruments import PlayerCounts
 from logplayer.player.ended import STOPPED
 from logplayer.player.status import PlayerStatus, TargetStatus
+from logplayer.spark.resident.counts import Counted, Tally, as_json, read_counted
 from logplayer.spark.resident.driver import Resident, _now
 from logplayer.spark.resident.groups import GroupPlan, deal
 from logplayer.spark.resident.heartbeat import read_beat
@@ -41,7 +43,20 @@ def example(kind: Any) -> dict[str, Any]:
 def a_beat(target: str = "a", **fields: Any) -> dict[str, Any]:
     status = example(PlayerStatus)
     status["targets"][0].update({"target": target, **fields})
-    return {"do": "beat", "job": "play-j-1", "group": 0, "worker": "w", "status": status}
+    counts = as_json(Counted("p", some_counts(3)))
+    return {"do": "beat", "job": "play-j-1", "group": 0, "worker": "w", "status": status, "counts": counts}
+
+
+def some_counts(number: int) -> PlayerCounts:
+    """So many of everything."""
+    counts = PlayerCounts()
+    counts.batches = counts.entries = counts.trims = number
+    counts.bytes = number * 100
+    for delays in (counts.acks, counts.dispatch, counts.delivery):
+        for _ in range(number):
+            delays.note(0.0003)
+    counts.refusals["a", "POISON"] = counts.losses["a"] = number
+    return counts
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +70,7 @@ def driver() -> Resident:
 
 
 def test_a_heartbeat_is_heard(driver: Resident) -> None:
-    assert driver._heard(a_beat("a", index=41)) == {"stop": False, "retry": [], "application": 1}
+    assert driver._heard(a_beat("a", index=41)) == {"stop": False, "retry": [], "application": 1, "hold": []}
     assert driver.overview.indexes() == {"a": 41}
     a, b, _, _ = driver.status()["targets"]
     assert (a["target"], a["index"], a["state"]) == ("a", 41, "x")
@@ -68,6 +83,23 @@ def test_a_blocked_target_is_heard_of(driver: Resident) -> None:
     assert driver.status()["targets"][0]["blocked"] == blocked
     with pytest.raises(Malformed, match="blocked"):
         driver._heard(a_beat("a", blocked={"kind": "POISON"}))
+
+
+def test_counts_survive_their_way_as_json() -> None:
+    player, counts = read_counted(json.loads(json.dumps(as_json(Counted("p", some_counts(3))))))
+    assert (player, counts.entries, counts.bytes, counts.acks.count) == ("p", 3, 300, 3)
+    assert counts.delivery.seconds == pytest.approx(0.0009)
+    assert (counts.refusals, counts.losses) == ({("a", "POISON"): 3}, {"a": 3})
+
+
+def test_the_sum_over_groups_never_falls_when_a_worker_is_replaced() -> None:
+    tally = Tally()
+    for group, player, number, entries in ((0, "p", 5, 5), (1, "q", 7, 12), (0, "p", 6, 13), (0, "r", 1, 14)):
+        tally.take(group, Counted(player, some_counts(number)))
+        total = tally.total()
+        assert (total.entries, total.acks.count, total.delivery.count) == (entries, entries, entries)
+        assert total.refusals["a", "POISON"] == total.losses["a"] == entries
+    assert total.bytes == 700  # Each group reads the whole log.
 
 
 def test_a_group_speaks_for_its_own_members_only() -> None:
@@ -91,6 +123,12 @@ def test_a_group_speaks_for_its_own_members_only() -> None:
         {"ended": "superseded"},
         {"ended": {**STOPPED.as_json(), "kind": "gone"}},
         {"ended": {**STOPPED.as_json(), "epoch": -1}},
+        {"counts": 7},
+        {"counts": {}},
+        {"counts": {**as_json(Counted("p", PlayerCounts())), "entries": -1}},
+        {"counts": {**as_json(Counted("p", PlayerCounts())), "acks": {"counts": [1], "seconds": 0.1}}},
+        {"counts": {**as_json(Counted("p", PlayerCounts())), "refusals": [["a", "POISON"]]}},
+        {"counts": {**as_json(Counted("p", PlayerCounts())), "losses": [[7, 7]]}},
         {"status": {}},
         {"status": [1]},
         {"status": "fine"},

@@ -5,12 +5,14 @@ Their tasks run in this process: what Spark adds to them is tested in test_bulk.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sqlite3
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +33,8 @@ from logplayer.errors import (
 )
 from logplayer.log.chain import chain_at
 from logplayer.log.protocol import History
-from logplayer.spark import event_loop
+from logplayer.spark import event_loop, progress
 from logplayer.spark.jobs import backfill as backfill_job
-from logplayer.spark.jobs import progress
 from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.jobs.audit import audit
 from logplayer.spark.jobs.backfill import Fill, backfill
@@ -53,8 +54,7 @@ NO_SPARK: Any = "no session"
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run in this process, one after the other."""
 
-    def run_tasks(_: object, __: str, items: Sequence[Any], work: Callable[[Any], Any], *, show: bool = True) -> Any:
-        del show
+    def run_tasks(_: object, __: str, items: Sequence[Any], work: Callable[[Any], Any], **_more: Any) -> Any:
         return progress.checked([pickle.loads(pickle.dumps(progress.attempt(work, item))) for item in items])
 
     for module in ("audit", "backfill", "archive_job"):
@@ -173,7 +173,7 @@ def test_a_backfill_stops_at_poison_in_the_same_words_in_a_file_and_over_a_serve
     said = {}
     for fill in (Fill("x", path=str(tmp_path / "file.db")), Fill("x", shards.addresses["x"])):
         with pytest.raises(Poison) as caught:
-            backfill(NO_SPARK, address, [fill], show=False)
+            backfill(NO_SPARK, address, [fill])
         assert caught.value.index == 2
         said[bool(fill.path)] = str(caught.value).replace(fill.path or fill.address, "PLACE")
     shards.stop()
@@ -186,7 +186,7 @@ def test_a_backfill_stops_at_poison_in_the_same_words_in_a_file_and_over_a_serve
 @pytest.mark.usefixtures("here")
 def test_a_file_is_built_and_handed_over(wal: FileWal, tmp_path: Path) -> None:
     wal.append([transaction((b"k", b"1", "x")), transaction((b"k", b"2", "x"), (b"z", b"3", "y"))])
-    [done] = backfill(NO_SPARK, wal.serve(), [Fill("x", path=str(tmp_path / "x.db"))], show=False)
+    [done] = backfill(NO_SPARK, wal.serve(), [Fill("x", path=str(tmp_path / "x.db"))])
     assert (done.index, done.entries) == (2, 2)
     store = SqliteTarget(tmp_path / "x.db", "x", read_only=True)
     assert (dict(store.scan()), store.position().index) == ({b"k": b"2"}, 2)
@@ -217,7 +217,7 @@ def test_a_target_that_loses_its_entries_meanwhile_is_not_handed_over(
 
     monkeypatch.setattr(backfill_job, "_bulk", bulk)
     with pytest.raises(TargetError, match="RESEED: has index 0, needs 1 or more"):
-        backfill(NO_SPARK, wal.serve(), [fill], show=False)
+        backfill(NO_SPARK, wal.serve(), [fill])
     shards.stop()
     assert wal.last() == 2  # Nothing was decided.
 
@@ -240,7 +240,7 @@ def numbered(payloads: Sequence[bytes]) -> dict[int, bytes]:
 
 
 def verdict_of(wal: FileWal, path: Path, name: str = "a") -> AuditVerdict:
-    [verdict] = audit(NO_SPARK, wal.address, stores={name: f"sqlite:{path}"}, first_map=TWO, show=False)
+    [verdict] = audit(NO_SPARK, wal.address, stores={name: f"sqlite:{path}"}, first_map=TWO)
     return verdict
 
 
@@ -327,7 +327,6 @@ def test_a_target_that_is_away_does_not_keep_the_others_from_their_verdict(wal: 
         wal.address,
         stores={"a": f"sqlite:{tmp_path}/a.db"},
         addresses={"b": f"tcp://127.0.0.1:{free_port()}"},
-        show=False,
     )
     assert [(v.target, v.right, v.judged) for v in verdicts] == [("a", True, True), ("b", False, False)]
 
@@ -335,14 +334,14 @@ def test_a_target_that_is_away_does_not_keep_the_others_from_their_verdict(wal: 
 @pytest.mark.usefixtures("here")
 def test_a_damaged_archive_names_the_entry(wal: FileWal, tmp_path: Path) -> None:
     wal.append([transaction((b"k%d" % n, os.urandom(300), "a")) for n in range(200)])
-    archive_log(NO_SPARK, wal.address, str(tmp_path / "archive"), 100, show=False)
+    archive_log(NO_SPARK, wal.address, str(tmp_path / "archive"), 100)
     [path] = (tmp_path / "archive" / "first=00000000000000000101").glob("*.parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     fills, address = [Fill("a", path=str(tmp_path / "a.db"))], wal.serve()
     with pytest.raises(CorruptEntry, match=r"entry \d+ cannot be read: the archive's file \S+ is damaged") as caught:
-        backfill(NO_SPARK, address, fills, archive=str(tmp_path / "archive"), show=False)
+        backfill(NO_SPARK, address, fills, archive=str(tmp_path / "archive"))
     assert 101 <= caught.value.index <= 200
 
 
@@ -357,3 +356,31 @@ def test_errors_travel_between_processes() -> None:
     ):
         other = pickle.loads(pickle.dumps(error))
         assert (type(other), str(other), vars(other)) == (type(error), "why", vars(error))
+
+
+class FakeContext:
+    """A SparkContext that runs what it gets at once."""
+
+    def __init__(self) -> None:
+        self.statusTracker = lambda: SimpleNamespace(getJobIdsForGroup=lambda group: [])
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+    def parallelize(self, items: list[Any], _: int) -> Any:
+        return SimpleNamespace(map=lambda work: SimpleNamespace(collect=lambda: [work(item) for item in items]))
+
+
+def test_whoever_wants_it_hears_how_many_tasks_have_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_shipped", lambda work: work)
+    heard: list[Any] = []
+
+    @contextlib.contextmanager
+    def show(label: str, count: int) -> Iterator[Callable[[int], None]]:
+        heard.append((label, count))
+        yield heard.append
+
+    spark: Any = SimpleNamespace(sparkContext=FakeContext())
+    assert progress.run_tasks(spark, "double", [1, 2, 3], lambda n: 2 * n, show=show) == [2, 4, 6]
+    assert heard == [("double", 3), 3]
+    assert progress.run_tasks(spark, "double", [1], lambda n: 2 * n) == [2]

@@ -13,7 +13,7 @@ from logplayer.spark.resident.events import (
     Activated,
     Answer,
     CancelJob,
-    Effect,
+    DriverEffect,
     End,
     Heard,
     JobEnded,
@@ -26,9 +26,11 @@ from logplayer.spark.resident.events import (
     SparkEnded,
     StopAsked,
     SubmitJob,
+    SuspendAsked,
     TimePassed,
     TrimForMembers,
     TrimTried,
+    WarmExecutor,
 )
 from logplayer.spark.resident.group_run import SILENT_MS, GroupState
 from logplayer.spark.resident.groups import deal
@@ -61,7 +63,7 @@ def heard(machine: Machine, group: int = 0, ended: Ended | None = None, **indexe
     return replace(answer, application=0)
 
 
-def submitted(effects: Iterable[Effect]) -> list[tuple[int, int]]:
+def submitted(effects: Iterable[DriverEffect]) -> list[tuple[int, int]]:
     """(job, group) of each job that is submitted."""
     return [(effect.job, effect.group) for effect in effects if isinstance(effect, SubmitJob)]
 
@@ -73,6 +75,22 @@ def test_a_heartbeat_is_answered_and_a_retry_goes_to_its_group_once() -> None:
     assert heard(machine, 0) == Answer(stop=False)
     assert heard(machine, 1) == Answer(stop=False, retry=("b",))
     assert heard(machine, 1) == Answer(stop=False)
+
+
+def test_what_an_operator_suspends_is_in_every_answer_until_it_is_resumed() -> None:
+    machine = made()
+    assert machine.step(SuspendAsked("b")) == []
+    assert heard(machine, 0) == Answer(stop=False)
+    for _ in range(2):  # An answer may be lost, and a new worker has not heard the earlier ones.
+        assert heard(machine, 1) == Answer(stop=False, hold=("b",))
+    machine.step(JobEnded(2, error="lost"))
+    machine.step(TimePassed(PAUSES_MS[-1]))
+    assert heard(machine, 1) == Answer(stop=False, hold=("b",))
+    machine.step(RetryAsked("b"))
+    assert heard(machine, 1) == Answer(stop=False, retry=("b",))
+    machine.step(SuspendAsked("b"))
+    machine.step(Looked(2, frozenset("acd"), FOUR))
+    assert machine.held == set()  # One that comes back under its name is not suspended.
 
 
 def test_a_task_of_another_job_is_told_to_stop_and_nothing_it_says_counts() -> None:
@@ -179,7 +197,19 @@ def test_cancelled_jobs_that_end_in_error_end_the_application() -> None:
 def test_without_spark_there_is_nothing_to_wait_for() -> None:
     machine = made()
     machine.step(JobEnded(1, error="no JVM"))
-    assert machine.step(SparkEnded()) == [End(STOPPED)]
+    assert machine.step(SparkEnded("the JVM died")) == [End(STOPPED)]
+    assert machine.lost == "the JVM died"
+    assert machine.step(SparkEnded("again")) == []
+    assert machine.lost == "the JVM died"
+
+
+def test_a_spark_that_ends_after_the_application_is_not_the_reason() -> None:
+    machine = made()
+    machine.step(StopAsked())
+    for job in list(machine.jobs().values()):
+        machine.step(JobEnded(job, STOPPED))
+    machine.step(SparkEnded("the JVM died"))
+    assert (machine.phase, machine.lost) == (Phase.ENDED, None)
 
 
 def test_a_stop_between_two_jobs_ends_at_once() -> None:
@@ -380,3 +410,29 @@ def test_one_group_trims_by_itself() -> None:
     machine = made("ab", groups=1, trims=True)
     heard(machine, 0, a=5, b=6)
     assert machine.step(TimePassed(LOOK_MS)) == [Look()]
+
+
+TWO_EACH = {"one": 2, "two": 2}
+
+
+def warmed(machine: Machine, executors: dict[str, int]) -> list[str]:
+    effects = machine.step(Looked(1, machine.members, executors))
+    return [effect.executor for effect in effects if isinstance(effect, WarmExecutor)]
+
+
+def test_new_executors_start_their_python_once_when_every_group_has_a_task() -> None:
+    machine = made()
+    heard(machine, 0)
+    assert warmed(machine, TWO_EACH) == []  # Group 1 may need the slot.
+    heard(machine, 1)
+    assert warmed(machine, TWO_EACH) == ["one", "two"]
+    assert warmed(machine, TWO_EACH) == []
+    assert warmed(machine, {"two": 2, "three": 2}) == ["three"]
+
+
+def test_executors_are_not_warmed_where_a_task_would_be_in_the_way() -> None:
+    for executors, elastic in (({"one": 1, "two": 1}, False), (FOUR, False), (TWO_EACH, True)):
+        machine = made(elastic=elastic)
+        heard(machine, 0)
+        heard(machine, 1)
+        assert warmed(machine, executors) == []

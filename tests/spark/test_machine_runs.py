@@ -12,9 +12,9 @@ from logplayer.player.ended import STOPPED, Ended
 from logplayer.spark.resident.events import (
     Answer,
     CancelJob,
-    Effect,
+    DriverEffect,
+    DriverEvent,
     End,
-    Event,
     Heard,
     JobEnded,
     Look,
@@ -35,7 +35,7 @@ from tests.spark.test_machine import DRAIN_MS, FOUR, MINE, NEWER, OLDER, UNKNOWN
 class FakeSpark:
     """Runs jobs whose tasks beat, obey, die or hang, and checks from outside what the driver must keep."""
 
-    def __init__(self, machine: Machine, effects: Iterable[Effect]) -> None:
+    def __init__(self, machine: Machine, effects: Iterable[DriverEffect]) -> None:
         self.machine = machine
         self.running: dict[int, int] = {}  # The job that Spark has of each group.
         self.plan = machine.plan
@@ -51,10 +51,10 @@ class FakeSpark:
         self.looking = False
         self.perform(effects)
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: DriverEvent) -> None:
         self.perform(self.machine.step(event))
 
-    def perform(self, effects: Iterable[Effect]) -> None:
+    def perform(self, effects: Iterable[DriverEffect]) -> None:
         for effect in effects:
             assert self.ended is None or isinstance(effect, Answer), f"{effect} after the end"
             match effect:

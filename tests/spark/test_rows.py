@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logplayer.errors import UserError
+from logplayer.errors import ConfigError, UserError
 from logplayer.log.protocol import ENTRY_BYTES_MAX
+from logplayer.spark.options import parse_options
+from logplayer.spark.sinks.log import LogBatchWriter
 from logplayer.spark.sinks.rows import encode_row, payloads_of
 
 TEXT = pa.schema([("key", pa.string()), ("value", pa.string()), ("op", pa.string()), ("target", pa.string())])
@@ -54,3 +56,11 @@ def test_a_row_that_is_wrong_is_named(row: dict[str, Any], what: str) -> None:
         payloads_of(pa.RecordBatch.from_pylist([row], schema=TEXT))
     with pytest.raises(UserError, match="over the log's limit"):
         payloads_of(pa.RecordBatch.from_pydict({"payload": [bytes(ENTRY_BYTES_MAX + 1)]}))
+
+
+def test_a_batch_write_to_targets_is_refused_and_not_taken_for_one_to_the_log() -> None:
+    from pyspark.sql.types import StringType, StructType
+
+    options = parse_options({"log": "grpc://h:1", "to": "targets", "addresses": "a=tcp://h:2", "staging": "/tmp"})
+    with pytest.raises(ConfigError, match=r'lp\.spark\.once\(\.\.\., to="targets"\)'):
+        LogBatchWriter(options, StructType().add("key", StringType()).add("value", StringType()), overwrite=False)

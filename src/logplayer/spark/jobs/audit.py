@@ -26,13 +26,14 @@ from logplayer.log.protocol import Info, Kind
 from logplayer.spark import event_loop
 from logplayer.spark.folders import scratch as scratch_folder
 from logplayer.spark.jobs import expected_state
-from logplayer.spark.jobs.archive import Archive, open_archive
 from logplayer.spark.jobs.compare import ComparedStore, Snapshot, StoreAddress, compare_store, refused_entries
-from logplayer.spark.jobs.progress import run_tasks
-from logplayer.spark.jobs.routes import Routes, Splitter, load_routes
 from logplayer.spark.jobs.verdict import DIFFERENCES_MAX, AuditVerdict, Difference
+from logplayer.spark.progress import ShowProgress, run_tasks, unseen
+from logplayer.spark.routes import ANY, Routes, Splitter, TargetKind, load_routes
+from logplayer.spark.source.archive import Archive, open_archive
 from logplayer.spark.source.plan import Piece, plan
 from logplayer.target.client import position
+from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 from logplayer.wire.addresses import parse as parse_address
 from logplayer.wire.security import NONE, Security
 
@@ -60,6 +61,13 @@ class Prepared:
     def through(self) -> dict[str, int]:
         return {name: found.index for name, found in self.stood.items() if found.index}
 
+    @property
+    def kinds(self) -> dict[str, TargetKind]:
+        """What is not known to hold keys and values: stores of tables, and targets known by their address only."""
+        stores = self.stores
+        tables: dict[str, TargetKind] = {name: at.mapping for name, at in stores.items() if at.has_tables}
+        return tables | {name: ANY for name in self.stood if name not in stores}
+
     def pieces(self) -> list[Piece]:
         through = self.through
         return plan(self.info, 1, max(through.values()), self.archive, 32 << 20, 8) if through else []
@@ -74,11 +82,25 @@ def audit(
     archive: str = "",
     first_map: ShardMap | None = None,
     security: Security = NONE,
+    schema: str = "",
+    mapping: TableMapping = NO_MAPPING,
     scratch: str = "",
-    show: bool = True,
+    show: ShowProgress = unseen,
 ) -> list[AuditVerdict]:
-    """One verdict for each target that is named, or, with none, for each member whose address the log knows."""
-    prepared = prepare(log, addresses=addresses, stores=stores, archive=archive, first_map=first_map, security=security)
+    """One verdict for each target that is named, or, with none, for each member whose address the log knows.
+
+    ``schema`` and ``mapping`` are those of all stores of tables among them.
+    """
+    prepared = prepare(
+        log,
+        addresses=addresses,
+        stores=stores,
+        archive=archive,
+        first_map=first_map,
+        security=security,
+        schema=schema,
+        mapping=mapping,
+    )
     return judge(spark, prepared, scratch=scratch, show=show)
 
 
@@ -90,9 +112,14 @@ def prepare(
     archive: str = "",
     first_map: ShardMap | None = None,
     security: Security = NONE,
+    schema: str = "",
+    mapping: TableMapping = NO_MAPPING,
 ) -> Prepared:
     """Look at the log, the archive and the targets. Raises if there is nothing that could be judged."""
-    named = {name: StoreAddress.parse(text) for name, text in (stores or {}).items()}
+    named = {
+        name: StoreAddress.parse(text)._replace(schema=schema, mapping=mapping.in_schema(schema))
+        for name, text in (stores or {}).items()
+    }
     where = dict(addresses or {})
     for address in where.values():
         parse_address(address)
@@ -141,11 +168,14 @@ def _problem(found: Position, info: Info, value: bytes | None) -> str:
     return ""
 
 
-def judge(spark: SparkSession, prepared: Prepared, *, scratch: str = "", show: bool = True) -> list[AuditVerdict]:
+def judge(
+    spark: SparkSession, prepared: Prepared, *, scratch: str = "", show: ShowProgress = unseen
+) -> list[AuditVerdict]:
     """Read the log, compare, and explain what differs. ``scratch`` is for temporary files that all executors reach."""
     stood, verdicts, routes, pieces = prepared.stood, prepared.verdicts, prepared.routes, prepared.pieces()
     with scratch_folder(scratch, "audit") as folder:
-        jobs = [expected_state.Job(prepared.log, piece, routes, prepared.through, folder) for piece in pieces]
+        through, kinds = prepared.through, prepared.kinds
+        jobs = [expected_state.Job(prepared.log, piece, routes, through, folder, kinds) for piece in pieces]
         folded, damage = _folded(run_tasks(spark, "read the log", jobs, fold_readable, show=show))
         for name in [name for name in stood if damage is not None and stood[name].index >= damage.index]:
             assert damage is not None
@@ -218,7 +248,7 @@ def _positions(
 
 
 def _explain(
-    spark: SparkSession, log: LogPlace, routes: Routes, pieces: list[Piece], verdict: AuditVerdict, show: bool
+    spark: SparkSession, log: LogPlace, routes: Routes, pieces: list[Piece], verdict: AuditVerdict, show: ShowProgress
 ) -> None:
     """Find the one entry whose digest is the difference, if there is one."""
     more, less = (verdict.digest - verdict.expected) & _MASK, (verdict.expected - verdict.digest) & _MASK
@@ -238,7 +268,7 @@ def _explain(
 def _search(log: LogPlace, routes: Routes, target: str, wanted: Collection[int], piece: Piece) -> list[tuple[int, int]]:
     """In a task: the entries of the piece whose digest is one of those."""
     hits = []
-    split = Splitter(routes, (target,)).split
+    split = Splitter(routes, (target,), {target: ANY}).split
     for records in piece.records(log):
         for record in records:
             if record.kind == Kind.DATA:

@@ -33,11 +33,11 @@ from logplayer.spark.arrow import column
 from logplayer.spark.folders import open_file, open_folder
 from logplayer.spark.folders import scratch as scratch_folder
 from logplayer.spark.jobs import expected_state
-from logplayer.spark.jobs.archive import Archive, open_archive
 from logplayer.spark.jobs.bulk_load import load_sqlite, require_buildable
-from logplayer.spark.jobs.progress import run_tasks
-from logplayer.spark.jobs.routes import Routes, Splitter, load_routes
+from logplayer.spark.progress import ShowProgress, run_tasks, unseen
+from logplayer.spark.routes import Routes, Splitter, load_routes
 from logplayer.spark.sinks.deliver import Destination, Source, play, play_into, poisoned
+from logplayer.spark.source.archive import Archive, open_archive
 from logplayer.spark.source.plan import Piece, plan
 from logplayer.target.client import position
 from logplayer.target.stores.sqlite import SqliteTarget
@@ -78,7 +78,7 @@ class _Run:
     log: LogPlace
     fills: Sequence[Fill]
     archive: Archive | None
-    show: bool
+    show: ShowProgress
     log_id: str
     tasks: int
     scratch: str = ""
@@ -100,7 +100,7 @@ def backfill(
     security: Security = NONE,
     tasks: int = 8,
     scratch: str = "",
-    show: bool = True,
+    show: ShowProgress = unseen,
 ) -> list[Filled]:
     """Fill the targets and hand them over. The log must be one that this process may append to, if ``register``.
 

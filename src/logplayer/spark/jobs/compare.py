@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -12,11 +13,16 @@ from logplayer.core.fence import Position
 from logplayer.errors import ConfigError, LogError
 from logplayer.log.open import LogPlace
 from logplayer.spark.jobs import expected_state
-from logplayer.spark.jobs.routes import Routes
+from logplayer.spark.jobs.compare_tables import compare_tables
 from logplayer.spark.jobs.verdict import DIFFERENCES_MAX, AuditVerdict, Difference
+from logplayer.spark.routes import Routes, TargetKind
 from logplayer.spark.source.plan import Piece
 from logplayer.target.places import without_secrets
-from logplayer.target.stores.open import STORES, open_store
+from logplayer.target.protocol import Store
+from logplayer.target.stores.open import STORES, TABLE_STORES, open_store
+from logplayer.target.stores.tables.base import TableStore
+from logplayer.target.stores.tables.comparison import TableComparison
+from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 
 
 class StoreAddress(NamedTuple):
@@ -24,6 +30,18 @@ class StoreAddress(NamedTuple):
 
     kind: str
     place: str
+    schema: str = ""  # Of stores of tables: where they are, and how they are named there.
+    mapping: TableMapping = NO_MAPPING
+
+    @property
+    def has_tables(self) -> bool:
+        return self.kind in TABLE_STORES
+
+    def open(self, name: str) -> Store:
+        """The store, for reading."""
+        given = {"path" if STORES[self.kind][2] == "path" else "url": self.place}
+        schema = self.schema if self.kind == "postgres-tables" else ""
+        return open_store(self.kind, name, read_only=True, schema=schema, **given)
 
     @classmethod
     def parse(cls, text: str) -> StoreAddress:
@@ -39,8 +57,7 @@ class Snapshot:
 
     def __init__(self, at: StoreAddress, name: str) -> None:
         self._sqlite: sqlite3.Connection | None = None
-        given = {"path" if STORES[at.kind][2] == "path" else "url": at.place}
-        self._store = open_store(at.kind, name, read_only=True, **given)
+        self._store = at.open(name)
         if at.kind == "sqlite":
             self._sqlite = sqlite3.connect(f"file:{quote(at.place)}?mode=ro", uri=True, isolation_level=None)
             self._sqlite.execute("BEGIN")
@@ -82,47 +99,80 @@ class ComparedStore(NamedTuple):
     folder: str
     through: int
 
+    @property
+    def kinds(self) -> dict[str, TargetKind]:
+        return {self.name: self.at.mapping} if self.at.has_tables else {}
+
     def parts_up_to(self, index: int) -> list[expected_state.Folded]:
         """The store may have moved on meanwhile: what came since then is read here."""
         if index <= self.through:
             return self.parts
         piece = Piece(self.through + 1, index)
         return self.parts + expected_state.fold_piece(
-            expected_state.Job(self.log, piece, self.routes, {self.name: index}, self.folder)
+            expected_state.Job(self.log, piece, self.routes, {self.name: index}, self.folder, self.kinds)
         )
 
 
 def compare_store(store: ComparedStore) -> AuditVerdict:
     """In a task: one store, in one snapshot of it, against what the log left for it."""
-    with Snapshot(store.at, store.name) as snapshot:
-        stood = snapshot.position()
-        try:
-            parts = store.parts_up_to(stood.index)
-        except LogError as error:
-            verdict = AuditVerdict(store.name, stood.index)
-            verdict.leave(error)
-            return verdict
-        verdict = AuditVerdict(
-            store.name, stood.index, stood.digest, expected_state.total_digest(parts), content_checked=True
+    if not store.at.has_tables:
+        with Snapshot(store.at, store.name) as snapshot:
+            return _judged(store, snapshot.position(), snapshot.quarantined, partial(_compare_keys, snapshot))
+    opened = store.at.open(store.name)
+    assert isinstance(opened, TableStore)
+    try:
+        with TableComparison(opened) as tables:
+            return _judged(store, tables.position(), tables.quarantined, partial(compare_tables, tables))
+    except opened.driver_error as error:
+        verdict = AuditVerdict(store.name, store.through)
+        reason = opened._reason(error, None)
+        verdict.leave(
+            f"{opened.product} cannot compare its rows: {reason}; look at the rights of its user and the schema"
         )
-        verdict.entries = sum(part.entries for part in parts)
-        found: list[Difference] = []
-        for difference in _differences(expected_state.merge(parts), snapshot.rows(), verdict):
-            verdict.differing += 1
-            found.append(difference)
-            if len(found) > 4 * DIFFERENCES_MAX:
-                found = sorted(found)[:DIFFERENCES_MAX]
-        verdict.differences = sorted(found)[:DIFFERENCES_MAX]
-        aside = {index for part in parts for index in part.quarantined}
-        for index in sorted(aside ^ snapshot.quarantined()):
-            what = "should be in quarantine and is not" if index in aside else "is in quarantine without a decision"
-            verdict.add([Difference(index, b"", what)])
-        verdict.add(refused_entries(parts))
+        return verdict
+    finally:
+        opened.close()
+
+
+def _judged(
+    store: ComparedStore,
+    stood: Position,
+    quarantined: Callable[[], set[int]],
+    compare: Callable[[list[expected_state.Folded], AuditVerdict], None],
+) -> AuditVerdict:
+    """The verdict on a store that has this position."""
+    try:
+        parts = store.parts_up_to(stood.index)
+    except LogError as error:
+        verdict = AuditVerdict(store.name, stood.index)
+        verdict.leave(error)
+        return verdict
+    verdict = AuditVerdict(
+        store.name, stood.index, stood.digest, expected_state.total_digest(parts), content_checked=True
+    )
+    verdict.entries = sum(part.entries for part in parts)
+    compare(parts, verdict)
+    aside = {index for part in parts for index in part.quarantined}
+    for index in sorted(aside ^ quarantined()):
+        what = "should be in quarantine and is not" if index in aside else "is in quarantine without a decision"
+        verdict.add([Difference(index, b"", what)])
+    verdict.add(refused_entries(parts))
     return verdict
 
 
+def _compare_keys(snapshot: Snapshot, parts: list[expected_state.Folded], verdict: AuditVerdict) -> None:
+    """Find the keys that are not as the log says."""
+    found: list[Difference] = []
+    for difference in _differences(expected_state.merge(parts), snapshot.rows(), verdict):
+        verdict.differing += 1
+        found.append(difference)
+        if len(found) > 4 * DIFFERENCES_MAX:
+            found = sorted(found)[:DIFFERENCES_MAX]
+    verdict.differences = sorted(found)[:DIFFERENCES_MAX]
+
+
 def _differences(
-    effects: Iterator[expected_state.Effect], rows: Iterator[tuple[bytes, bytes]], verdict: AuditVerdict
+    effects: Iterator[expected_state.MutationEffect], rows: Iterator[tuple[bytes, bytes]], verdict: AuditVerdict
 ) -> Iterator[Difference]:
     """Both sorted by key, walked side by side. What is not bytes was never written by a target."""
     row = next(rows, None)

@@ -8,9 +8,9 @@ newest piece first, then gives the target's content in one pass over sorted file
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,10 @@ from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Kind
 from logplayer.spark.arrow import TRUE, column, columns
 from logplayer.spark.folders import open_file, open_folder
-from logplayer.spark.jobs.routes import Routes, Share, Splitter
+from logplayer.spark.jobs.row_fold import RowFold, TableFacts
+from logplayer.spark.routes import NO_KINDS, Routes, Share, Splitter, TargetKind
 from logplayer.spark.source.plan import Piece
+from logplayer.target.stores.tables.mapping import TableMapping
 
 SCHEMA = pa.schema([("key", pa.binary()), ("index", pa.int64()), ("value", pa.binary())])
 ROWS_PER_BATCH = 4096
@@ -38,6 +40,7 @@ class Job(NamedTuple):
     routes: Routes
     through: dict[str, int]
     folder: str
+    kinds: Mapping[str, TargetKind] = NO_KINDS  # Of targets that are not stores of keys and values.
 
 
 class Folded(NamedTuple):
@@ -51,9 +54,10 @@ class Folded(NamedTuple):
     file_bytes: int = 0
     quarantined: tuple[int, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()  # Entries that a target refuses for good, and why; the first ones.
+    tables: TableFacts | None = None
 
 
-class Effect(NamedTuple):
+class MutationEffect(NamedTuple):
     """What is left of a key: its value, None if it was deleted, and the entry that wrote it last."""
 
     key: bytes
@@ -64,7 +68,8 @@ class Effect(NamedTuple):
 class _Taken:
     """What one target gets of a piece: changes in the order of the log, and the sum of digests."""
 
-    def __init__(self, through: int, quarantined: Collection[int]) -> None:
+    def __init__(self, through: int, quarantined: Collection[int], kind: TargetKind | None) -> None:
+        self.rows = RowFold(kind) if isinstance(kind, TableMapping) else None
         self.through = through
         self.quarantined = quarantined
         self.digest = 0
@@ -83,24 +88,41 @@ class _Taken:
         self.entries += 1
         if index in self.quarantined:
             self.aside.append(index)
+            if self.rows is not None:
+                self.rows.set_aside(index, share.payload)
             return
-        if share.refused and len(self.refused) < REFUSED_MAX:
-            self.refused.append((index, share.refused))
+        refused = share.refused if self.rows is None else self.rows.take(index, share.payload)
+        if refused and len(self.refused) < REFUSED_MAX:
+            self.refused.append((index, refused))
         for key, value in share.changes:
             self.keys.append(key)
             self.indexes.append(index)
             self.values.append(value)
 
+    def finish(self) -> TableFacts | None:
+        """What is known once the piece has ended."""
+        if self.rows is None:
+            return None
+        for key, index, value in self.rows.effects():
+            self.keys.append(key)
+            self.indexes.append(index)
+            self.values.append(value)
+        return self.rows.facts()
+
 
 def fold_piece(job: Job) -> list[Folded]:
     """In a task: fold one piece for all targets. Idempotent: a retry writes the same files."""
-    taken = {name: _Taken(through, job.routes.quarantined.get(name, ())) for name, through in job.through.items()}
-    split = Splitter(job.routes, job.through).split
+    taken = {
+        name: _Taken(through, job.routes.quarantined.get(name, ()), job.kinds.get(name))
+        for name, through in job.through.items()
+    }
+    split = Splitter(job.routes, job.through, job.kinds).split
     for records in job.piece.records(job.log):
         for index, kind, _, _, _, payload, _, _ in records:
             if kind == Kind.DATA:
                 for target, share in split(index, payload).items():
                     taken[target].take(index, share)
+    facts = {target: mine.finish() for target, mine in taken.items()}
     return [
         Folded(
             target,
@@ -110,6 +132,7 @@ def fold_piece(job: Job) -> list[Folded]:
             *(_write(job, target, mine) if mine.keys else ("", 0)),
             tuple(mine.aside),
             tuple(mine.refused),
+            facts[target],
         )
         for target, mine in taken.items()
         if mine.entries
@@ -142,10 +165,10 @@ def _newest_first(table: pa.Table) -> pa.Table:
     return table.filter(pa.concat_arrays([TRUE, pc.not_equal(keys[1:], keys[:-1])]))
 
 
-def merge(parts: Sequence[Folded]) -> Iterator[Effect]:
+def merge(parts: Sequence[Folded]) -> Iterator[MutationEffect]:
     """A target's content by key, deleted keys too: each key once, as the newest piece left it."""
     for keys, indexes, values in merge_columns(parts):
-        yield from map(Effect, keys, indexes, values)
+        yield from map(MutationEffect, keys, indexes, values)
 
 
 Columns = tuple[list[bytes], list[int], list[bytes | None]]
@@ -157,7 +180,7 @@ def merge_columns(parts: Sequence[Folded]) -> Iterator[Columns]:
     if sum(part.file_bytes for part in files) <= IN_MEMORY_BYTES_MAX:
         yield from _merge_in_memory(files)
         return
-    streams = [_read(part.file, order) for order, part in enumerate(files)]
+    streams = [read_file(part.file, order) for order, part in enumerate(files)]
     last: bytes | None = None
     held: Columns = ([], [], [])
     for row in heapq.merge(*streams, key=lambda row: row[:2]):
@@ -188,7 +211,8 @@ def _merge_in_memory(files: Sequence[Folded]) -> Iterator[Columns]:
             yield keys, indexes, values
 
 
-def _read(path: str, order: int) -> Iterator[tuple[bytes, int, int, bytes | None]]:
+def read_file(path: str, order: int) -> Iterator[tuple[bytes, int, int, Any]]:
+    """The rows of a file: key, ``order``, index, value."""
     with open_file(path) as file, pa.ipc.open_stream(file) as reader:
         for batch in reader:
             keys, indexes, values = (column.to_pylist() for column in batch.columns)

@@ -19,13 +19,11 @@ import threading
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from logplayer.admin.app import Action, Face, Facts
+from logplayer.admin.app import Face
 from logplayer.admin.audit_report import AuditReport
-from logplayer.admin.decisions import Decisions
-from logplayer.admin.exposition import Samples, add_player
 from logplayer.admin.http_server import HttpServer
 from logplayer.config import Config
 from logplayer.core.standby import Standby
@@ -40,13 +38,14 @@ from logplayer.player.start import OPEN_SECONDS, RETRY_SECONDS, Waiting, worth_w
 from logplayer.spark import event_loop
 from logplayer.spark.resident import events, machine
 from logplayer.spark.resident.applications import register
+from logplayer.spark.resident.driver_face import driver_face
 from logplayer.spark.resident.driver_port import listen
 from logplayer.spark.resident.first_plan import first_plan
 from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.machine import Machine
 from logplayer.spark.resident.overview import Overview
-from logplayer.spark.resident.placement import run_one
+from logplayer.spark.resident.placement import run_one, warm
 from logplayer.spark.resident.trimmer import Trimmer
 from logplayer.spark.session import executors, has_ended, is_elastic
 from logplayer.wire.security import Security
@@ -81,7 +80,6 @@ class Resident:
         self._standby = standby or Standby()  # Given where it must outlive this application.
         self._over = threading.Event()
         self._playing = threading.Event()
-        self._lost = ""  # Why Spark has ended.
         self._log_last = 0  # As the driver itself saw it: silent groups do not tell.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -102,9 +100,8 @@ class Resident:
             conf = self.spark.sparkContext.getConf()
             host = conf.get("spark.driver.host") or "127.0.0.1"
             bind = conf.get("spark.driver.bindAddress") or host
-            self._beats, self._driver = event_loop.run(
-                listen(self._heard, host, self.config.security, self._token, bind)
-            )
+            port = listen(self._heard, host, self.config.security, self._token, bind)
+            self._beats, self._driver = event_loop.run(port)
         except BaseException:
             self._close()
             raise
@@ -120,9 +117,9 @@ class Resident:
         self.request_stop()
         self._over.wait()
         self._close()
-        if self._lost:
-            raise Unavailable(f"Spark has ended the application: {self._lost}; start it again")
         assert self.machine is not None
+        if self.machine.lost is not None:
+            raise Unavailable(f"Spark has ended the application: {self.machine.lost}; start it again")
         return self.machine.ended or STOPPED
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -172,37 +169,20 @@ class Resident:
 
     def face(self) -> Face:
         """What the application shows over HTTP; on the background loop."""
+        return driver_face(self)
 
-        async def status() -> Facts:
-            audit = asdict(self.audit) if self.audit is not None else None
-            return {**(self.status() if self.machine is not None else self.waiting.status()), "audit": audit}
+    @property
+    def log(self) -> Log:
+        """Since it was opened."""
+        return self._log
 
-        async def not_ready() -> str:
-            if self.machine is None:
-                return f"it waits for its log: {self.waiting.reason}"
-            return "" if self.playing else "not every group plays yet: see the notes of its status"
+    def now(self) -> int:
+        """The machine's time."""
+        return _now()
 
-        async def retry(question: Facts) -> Facts:
-            if self.machine is None:
-                raise Unavailable("the application waits for its log; ask again")
-            self._step(events.RetryAsked(str(question.get("target", ""))))
-            return {"ok": True}
-
-        async def stop(question: Facts) -> Facts:
-            self.request_stop()
-            return {"ok": True}
-
-        async def metrics(into: Samples) -> None:
-            add_player(into, await status())
-
-        async def audited(question: Facts) -> Facts:
-            self.audit = AuditReport.read(question)
-            self.audit.tell(self.overview.timeline)
-            return {"ok": True}
-
-        actions: dict[str, Action] = {"retry": retry, "stop": stop, "audited": audited}
-        actions |= Decisions(lambda: self._log, self.config, status).actions()
-        return Face("spark", status, not_ready, metrics, actions, self.overview.timeline, page=True)
+    def tell(self, event: events.DriverEvent) -> None:
+        """On the background loop, once there is a machine."""
+        self._step(event)
 
     # --- The inbox ---
 
@@ -214,25 +194,27 @@ class Resident:
         if not made.application:
             self._spawn(self._activate())
 
-    def _post(self, event: events.Event) -> None:
+    def _post(self, event: events.DriverEvent) -> None:
         """From any thread."""
         event_loop.background().call_soon_threadsafe(self._step, event)
 
-    def _step(self, event: events.Event) -> Mapping[str, Any]:
+    def _step(self, event: events.DriverEvent) -> Mapping[str, Any]:
         """On the background loop. Returns the answer to a heartbeat, if the event is one."""
         assert self.machine is not None
         return self._perform(self.machine.step(event))
 
-    def _perform(self, effects: list[events.Effect]) -> Mapping[str, Any]:
+    def _perform(self, effects: list[events.DriverEffect]) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = {}
         for effect in effects:
             match effect:
-                case events.Answer(stop, retry, application):
-                    answer = {"stop": stop, "retry": list(retry), "application": application}
+                case events.Answer(stop, retry, application, hold):
+                    answer = {"stop": stop, "retry": list(retry), "application": application, "hold": list(hold)}
                 case events.SubmitJob():
                     threading.Thread(target=self._submit, args=(effect,), name="logplayer-job", daemon=True).start()
                 case events.CancelJob(job):
                     self._spawn(asyncio.to_thread(self.spark.sparkContext.cancelJobGroup, self._job_name(job)))
+                case events.WarmExecutor(executor):
+                    threading.Thread(target=warm, args=(self.spark.sparkContext, executor), daemon=True).start()
                 case events.Look():
                     self._spawn(self._look())
                 case events.TrimForMembers(indexes):
@@ -292,17 +274,16 @@ class Resident:
             context = self.spark.sparkContext
             context.setJobGroup(name, f"logplayer play, group {request.group}", interruptOnCancel=True)
             task = self._task(request.group, request.plan, name)
-            ended = events.JobEnded(request.job, run_one(context, play_group, task, request.executor))
+            ended: events.DriverEvent = events.JobEnded(
+                request.job, run_one(context, play_group, task, request.executor)
+            )
         except Exception as error:  # noqa: BLE001 - whatever Spark says, the job is over.
-            ended = events.JobEnded(request.job, error=_first_line(error))
-            if has_ended(self.spark) and not self._over.is_set():
-                self._lost = ended.error
-                self._post(events.SparkEnded())
-                return
+            said = _first_line(error)
+            ended = events.SparkEnded(said) if has_ended(self.spark) else events.JobEnded(request.job, error=said)
         self._post(ended)
 
     async def _look(self) -> None:
-        found: events.Event = events.LookFailed()
+        found: events.DriverEvent = events.LookFailed()
         with contextlib.suppress(LogPlayerError, OSError):
             made = self.machine
             assert made is not None

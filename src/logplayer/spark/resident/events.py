@@ -50,7 +50,14 @@ class TrimTried:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """An operator wants ``target`` to be tried again at once."""
+    """An operator wants ``target`` to be tried again at once; one that was suspended is resumed."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendAsked:
+    """An operator wants ``target`` to be left alone until ``RetryAsked``."""
 
     target: str
 
@@ -71,6 +78,8 @@ class StopAsked:
 class SparkEnded:
     """Spark's JVM has died, or its master has ended the application: no job can be submitted any more."""
 
+    reason: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
@@ -79,8 +88,18 @@ class TimePassed:
     now: int
 
 
-Event = (
-    Heard | JobEnded | Looked | LookFailed | TrimTried | RetryAsked | Activated | StopAsked | SparkEnded | TimePassed
+DriverEvent = (
+    Heard
+    | JobEnded
+    | Looked
+    | LookFailed
+    | TrimTried
+    | RetryAsked
+    | SuspendAsked
+    | Activated
+    | StopAsked
+    | SparkEnded
+    | TimePassed
 )
 
 
@@ -105,6 +124,13 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmExecutor:
+    """Run a task that does nothing on this executor, so that the next one starts sooner."""
+
+    executor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Read the members and count the executors' slots; answer with ``Looked`` or ``LookFailed``."""
 
@@ -123,6 +149,7 @@ class Answer:
     stop: bool
     retry: tuple[str, ...] = ()
     application: int = 0  # A task that stands by takes over when this is the application's number.
+    hold: tuple[str, ...] = ()  # All of the group's targets that are suspended: any other is resumed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +171,4 @@ class End:
     ended: Ended
 
 
-Effect = SubmitJob | CancelJob | Look | TrimForMembers | Answer | SayPlaying | Note | End
+DriverEffect = SubmitJob | CancelJob | WarmExecutor | Look | TrimForMembers | Answer | SayPlaying | Note | End

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import time
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from logplayer.log.protocol import Log
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.player.shell import Shell
 from logplayer.player.start import ask_targets
+from logplayer.spark.resident.counts import Counted, as_json
 from logplayer.spark.resident.driver_port import task_side
 from logplayer.wire.security import Security
 
@@ -106,6 +108,8 @@ class GroupPlayer:
         self.shell: Shell | None = None
         self._heard = time.monotonic()
         self._stopped = False
+        self._held: set[str] = set()  # What the driver had us suspend.
+        self._name = uuid.uuid4().hex[:12]  # Of these counts: another player of the group counts from zero on.
 
     async def run(self) -> Ended:
         """Play until the driver says stop, or cannot be reached, or a newer player has taken over; returns which."""
@@ -144,6 +148,9 @@ class GroupPlayer:
     def status(self) -> dict[str, Any] | None:
         return self.shell.status().as_json() if self.shell is not None and self.shell.running else None
 
+    def _counts(self) -> dict[str, Any] | None:
+        return as_json(Counted(self._name, self.shell.observed.counts)) if self.shell is not None else None
+
     def stop(self) -> None:
         self._stopped = True
         if self.shell is not None:
@@ -165,17 +172,27 @@ class GroupPlayer:
                 self.stop()
             return {}
         self._heard = time.monotonic()
+        self._obey(answer)
+        return answer
+
+    def _obey(self, answer: Mapping[str, Any]) -> None:
+        """An answer names all that is to be suspended, so one that got lost does no harm."""
         if answer.get("stop"):
             self.stop()
-        for target in answer.get("retry", ()):
-            if self.shell is None:
-                break
+        if self.shell is None or not self.shell.running:
+            return  # It tries every target when it has taken over.
+        wanted = set(answer.get("hold", self._held))
+        for target in sorted(self._held - wanted) + list(answer.get("retry", ())):
+            self._held.discard(target)
             with contextlib.suppress(LogPlayerError):  # It left the group meanwhile.
                 self.shell.retry(target)
-        return answer
+        for target in sorted(wanted - self._held):
+            with contextlib.suppress(LogPlayerError):  # It is not a member yet: the next answer says it again.
+                self.shell.hold(target)
+                self._held.add(target)
 
     async def _tell(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.task
-        beat = {"job": task.job, "group": task.number, "worker": worker_name(), **facts}
+        beat = {"job": task.job, "group": task.number, "worker": worker_name(), "counts": self._counts(), **facts}
         answer: Mapping[str, Any] = await ask(task.driver, "/beat", beat, task.heartbeat_security)
         return answer

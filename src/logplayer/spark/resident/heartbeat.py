@@ -18,6 +18,7 @@ from logplayer.core.chain import VALUE_BYTES
 from logplayer.errors import Malformed
 from logplayer.player.ended import Ended
 from logplayer.player.status import PlayerStatus
+from logplayer.spark.resident.counts import Counted, read_counted
 from logplayer.spark.resident.groups import GroupPlan
 
 # What decisions rest on; -1 is the index of a target that was not heard yet. The others are only shown.
@@ -33,6 +34,7 @@ class Beat:
     worker: str
     status: Mapping[str, Any] | None
     ended: Ended | None
+    counted: Counted | None = None
 
 
 def read_beat(question: Mapping[str, Any], plan: GroupPlan, members: Collection[str]) -> Beat:
@@ -44,7 +46,8 @@ def read_beat(question: Mapping[str, Any], plan: GroupPlan, members: Collection[
         mine = [row for row in status["targets"] if row["target"] in members and plan.group_of(row["target"]) == group]
         status = {**status, "targets": mine}
     ended = Ended.from_json(question["ended"]) if question.get("ended") is not None else None
-    return Beat(group, _text(question, "worker"), status, ended)
+    counted = read_counted(question["counts"]) if question.get("counts") is not None else None
+    return Beat(group, _text(question, "worker"), status, ended, counted)
 
 
 def whole_number(question: Mapping[str, Any], name: str, below: int = 2**63) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +24,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from logplayer.admin.http_client import ask
-from logplayer.config import Config
 from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log, parse
 from logplayer.player.ended import Ended
 from logplayer.spark import event_loop
 from logplayer.spark.arrow import columns
+from logplayer.spark.options import SparkOptions, require_log
 from logplayer.spark.resident.driver_port import listen
 from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask, deal, worker_name
 from logplayer.spark.resident.heartbeat import whole_number
-from logplayer.spark.source.options import SparkOptions, require_log
 from logplayer.wire.security import NONE, Security
 
 RECEIPTS = (
@@ -77,6 +75,11 @@ class LeaseReader(DataSourceStreamReader):
         self.options = options
         if parse(require_log(options).address).scheme == "file":
             raise ConfigError("mode=play appends to the log from many tasks: serve it with `logplayer log serve` first")
+        if options.config.trims and options.groups > 1:
+            raise ConfigError(
+                f"mode=play with trims = true needs one group, and has {options.groups}: a group trims by the targets "
+                "that it plays to. Set option groups to 1, or trims = false"
+            )
         self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,20 +93,14 @@ class LeaseReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if self._coordinator is None:
-            self._coordinator = Coordinator(self.options.security, self.options.driver_host)
-        plan, targets = self._plan()
+            self._coordinator = Coordinator(self.options.config.security, self.options.driver_host)
+        plan = self._plan()
         coordinator = self._coordinator
         lease = coordinator.begin(plan, self.options.lease_seconds)
         task = GroupTask(
             number=0,
             plan=plan,
-            config=Config(
-                self.options.log,
-                targets,
-                self.options.first_map,
-                group=self.options.producer if self.options.producer != "spark" else "lease",
-                security=self.options.security,
-            ),
+            config=replace(self.options.config, group=self.options.config.group or "lease"),
             log=require_log(self.options),
             driver=coordinator.address,
             token=coordinator.token,
@@ -121,32 +118,33 @@ class LeaseReader(DataSourceStreamReader):
         if self._coordinator is not None:
             self._coordinator.stop()
 
-    def _plan(self) -> tuple[GroupPlan, dict[str, str]]:
-        async def ask_log() -> tuple[GroupPlan, dict[str, str]]:
+    def _plan(self) -> GroupPlan:
+        async def ask_log() -> GroupPlan:
             log = await open_log(*require_log(self.options), readonly=True)
             try:
                 head = await chain.load(log)
             finally:
                 await log.close()
-            targets = dict(self.options.addresses)
-            members = set(targets)
+            members = set(self.options.config.targets)
             if head.state is not None:
-                members = set(head.control(self.options.first_map).members)
+                members = set(head.control(self.options.config.map).members)
             if not members:
                 raise UserError('there are no targets: set option("addresses", "NAME=grpc://HOST:PORT,...")')
-            return deal(members, min(self.options.groups, len(members))), targets
+            return deal(members, min(self.options.groups, len(members)))
 
         return event_loop.run(ask_log())
 
 
 class Coordinator:
-    """In the query's process: gives each task of a lease a group, and hears the players' heartbeats."""
+    """In the query's process: gives each task of a lease a group, and hears the players' heartbeats.
+
+    Its state is the background loop's: questions arrive there, and what Spark's threads want is done there.
+    """
 
     def __init__(self, security: Security = NONE, host: str = "127.0.0.1") -> None:
         self.token = secrets.token_hex(16)
         self.job = uuid.uuid4().hex
         self._server, self.address = event_loop.run(listen(self._answer, host, security, self.token))
-        self._lock = threading.Lock()
         self._lease = 0
         self._groups = 0
         self._given: dict[int, int] = {}  # seat -> group, in this lease
@@ -156,17 +154,22 @@ class Coordinator:
 
     def begin(self, plan: GroupPlan, seconds: float) -> int:
         """A new lease; what was given in the last one is free again."""
-        with self._lock:
-            self._lease += 1
-            self._groups = plan.groups
-            self._given = {}
-            self._began = time.monotonic()
-            self._ends = self._began + seconds
-            return self._lease
+        return event_loop.run(self._begin(plan, seconds))
 
     def stop(self) -> None:
+        event_loop.run(self._stop())
+
+    async def _begin(self, plan: GroupPlan, seconds: float) -> int:
+        self._lease += 1
+        self._groups = plan.groups
+        self._given = {}
+        self._began = time.monotonic()
+        self._ends = self._began + seconds
+        return self._lease
+
+    async def _stop(self) -> None:
         self._stopped = True
-        event_loop.run(self._server.stop())
+        await self._server.stop()
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         worker = str(question.get("worker", ""))
@@ -175,13 +178,12 @@ class Coordinator:
             return {"stop": self._stopped or question.get("job") != self.job}
         if question.get("do") != "lease":
             raise UserError(f"unknown question {question.get('do')!r}")
-        with self._lock:
-            if whole_number(question, "lease") != self._lease:
-                raise UserError("that lease is over")
-            playing = whole_number(question, "playing") if question.get("playing") is not None else None
-            group = self._give(whole_number(question, "seat"), worker, playing)
-            # A task that is tried again gets what is left of the lease: the others wait for it.
-            return {"group": group, "left": max(1.0, self._ends - time.monotonic())}
+        if whole_number(question, "lease") != self._lease:
+            raise UserError("that lease is over")
+        playing = whole_number(question, "playing") if question.get("playing") is not None else None
+        group = self._give(whole_number(question, "seat"), worker, playing)
+        # A task that is tried again gets what is left of the lease: the others wait for it.
+        return {"group": group, "left": max(1.0, self._ends - time.monotonic())}
 
     def _give(self, seat: int, worker: str, playing: int | None) -> int | None:
         """The group for a seat: the one its worker plays, else one that nobody plays; None: ask again in a moment.

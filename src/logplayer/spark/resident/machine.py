@@ -5,7 +5,7 @@ Theory of operation
 
 An application plays a log with one endless Spark job for each group of targets. The job has one task, which plays the
 group and sends heartbeats to the driver; the driver's answer to a heartbeat is its only way to speak to a task, and all
-that it can say is *stop*, *try a target again*, and to a task that stands by, *play*. From that follows how it works:
+that it can say is *stop*, *try a target again*, *these are suspended*, and to a task that stands by, *play*. So:
 
 - Spark counts the failures of a task over the life of its job, and ends the job after so many. With a job for each
   group, the failures of one group end only that group's job, and the driver submits the next one.
@@ -77,9 +77,9 @@ from logplayer.spark.resident.events import (
     Activated,
     Answer,
     CancelJob,
-    Effect,
+    DriverEffect,
+    DriverEvent,
     End,
-    Event,
     Heard,
     JobEnded,
     Look,
@@ -91,17 +91,20 @@ from logplayer.spark.resident.events import (
     SparkEnded,
     StopAsked,
     SubmitJob,
+    SuspendAsked,
     TimePassed,
     TrimForMembers,
     TrimTried,
+    WarmExecutor,
 )
 from logplayer.spark.resident.group_run import GroupRun
 from logplayer.spark.resident.groups import GroupPlan, count_groups, deal
+from logplayer.spark.resident.warming import Warming
 
 LOOK_MS = 500
 PAUSES_MS = (200, 500, 1000, 2000, 5000)
 STEADY_MS = 60_000  # A job that ran for so long before Spark gave it up starts again without a longer pause.
-SLOT_MS = 3_000  # A task that has a slot says so much sooner.
+SLOT_MS = 3_000  # A task that has a slot is heard long before.
 CANCEL_MS, LEAVE_MS = 5_000, 10_000  # After the drain's own time; and after that.
 
 
@@ -138,26 +141,29 @@ class Machine:
     runs: list[GroupRun] = field(default_factory=list)  # One for each group of the plan.
     stopping: bool = False
     ended: Ended | None = None
+    lost: str | None = None  # Why Spark has ended, if it has.
     indexes: dict[str, int] = field(default_factory=dict)  # What each heard target has durably.
+    held: set[str] = field(default_factory=set)  # Suspended by an operator, whichever worker plays them.
     now: int = 0
     _changed: bool = False  # There are decisions that no plan was measured by yet; they may come during a pause.
     _playing_said: bool = False
     _waiting_said: tuple[int, ...] = ()
+    _warming: Warming = field(default_factory=Warming)
     _look_at: int = 0
     _looking: bool = False
     _trimming: bool = False
     _cancel_at: int = 0
     _leave_at: int = 0
     _retries: dict[int, set[str]] = field(default_factory=dict)
-    _effects: list[Effect] = field(default_factory=list)
+    _effects: list[DriverEffect] = field(default_factory=list)
 
-    def begin(self, now: int) -> list[Effect]:
+    def begin(self, now: int) -> list[DriverEffect]:
         """Submit the first jobs."""
         self.now = now
         self._submit_plan(self.plan)
         return self._taken()
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: DriverEvent) -> list[DriverEffect]:
         """Take in one fact; return what to do about it, in order."""
         if self.phase is Phase.ENDED:
             return [Answer(stop=True)] if isinstance(event, Heard) else []
@@ -173,7 +179,7 @@ class Machine:
         """Whether every group's task has started."""
         return all(run.running and not run.unheard for run in self.runs)
 
-    def _taken(self) -> list[Effect]:
+    def _taken(self) -> list[DriverEffect]:
         effects, self._effects = self._effects, []
         return effects
 
@@ -196,7 +202,8 @@ class Machine:
         self._say_playing()
         retry = tuple(sorted(self._retries.pop(beat.group, ())))
         stop = self.stopping or self.phase is Phase.DEALING or run.draining
-        self._effects.append(Answer(stop, retry, self.application))
+        hold = tuple(sorted(name for name in self.held if self.plan.group_of(name) == beat.group))
+        self._effects.append(Answer(stop, retry, self.application, hold))
 
     def _say_playing(self) -> None:
         if not self._playing_said and all(run.has_played for run in self.runs):
@@ -212,7 +219,11 @@ class Machine:
             self._stop()
 
     def _retry_requested(self, event: RetryAsked) -> None:
+        self.held.discard(event.target)
         self._retries.setdefault(self.plan.group_of(event.target), set()).add(event.target)
+
+    def _suspend_requested(self, event: SuspendAsked) -> None:
+        self.held.add(event.target)
 
     def _activated(self, event: Activated) -> None:
         self.application = event.application
@@ -274,11 +285,14 @@ class Machine:
         self._looking = False
         self.executors = event.executors
         self._say_who_waits()
+        if self.warm and not self.stopping and not self.settings.elastic:  # Tasks would make it add executors.
+            self._effects.extend(map(WarmExecutor, self._warming.due(self.executors, len(self.runs))))
         if event.control < self.control:
             return  # Read before something that we know already.
         self._changed = self._changed or event.control > self.control
         self.control, self.members = event.control, event.members
         self.indexes = {name: index for name, index in self.indexes.items() if name in self.members}
+        self.held &= self.members
         if self.stopping:
             return
         if self.phase is Phase.DEALING:
@@ -354,6 +368,7 @@ class Machine:
         self._go_on()
 
     def _spark_ended(self, event: SparkEnded) -> None:
+        self.lost = event.reason
         self._end()  # Its tasks die with it, or stop by themselves; there is nothing to wait for.
 
     def _stop(self) -> None:
@@ -383,6 +398,7 @@ _HANDLERS: dict[type, Callable[[Machine, Any], None]] = {
     LookFailed: Machine._look_failed,
     TrimTried: Machine._trimmed,
     RetryAsked: Machine._retry_requested,
+    SuspendAsked: Machine._suspend_requested,
     StopAsked: Machine._stop_requested,
     SparkEnded: Machine._spark_ended,
     TimePassed: Machine._ticked,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from logplayer.log.protocol import History
 from logplayer.observe.timeline import DECISION, EPOCH, STATE, Timeline
+from logplayer.spark.resident.counts import Tally
 from logplayer.spark.resident.group_run import GroupRun, GroupState
 from logplayer.spark.resident.heartbeat import Beat
 from logplayer.spark.resident.silence import silent_row, unheard_row, why_silent
@@ -28,6 +29,7 @@ class Overview:
         self.notes: list[str] = []
         self.timeline = Timeline(logging.getLogger("logplayer.spark"))
         self.starts: dict[int, int] = {}  # How often a group was seen on a new worker.
+        self.tally = Tally()
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -35,26 +37,36 @@ class Overview:
             self.timeline.say(logging.INFO, DECISION, "%s", text)
 
     def heard(self, beat: Beat) -> None:
+        if beat.counted is not None:
+            self.tally.take(beat.group, beat.counted)
         with self._lock:
             before = self._groups.get(beat.group)
             if before is None or before.worker != beat.worker:
                 self.starts[beat.group] = self.starts.get(beat.group, 0) + 1
-                self.timeline.say(logging.INFO, EPOCH, "group %d is played by %s", beat.group, beat.worker)
-            self._tell_changes(before.status if before is not None else None, beat.status)
+                text = "group %d is played by %s"
+                self.timeline.say(logging.INFO, EPOCH, text, beat.group, beat.worker, **self._about(beat))
+            self._tell_changes(before.status if before is not None else None, beat)
             if beat.status is not None or before is None:
                 self._groups[beat.group] = beat
             elif beat.worker != before.worker:
                 self._groups[beat.group] = replace(before, worker=beat.worker)  # What it knew of targets stays.
 
-    def _tell_changes(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+    def _about(self, beat: Beat) -> dict[str, Any]:
+        """What lines about a group have as fields."""
+        status = beat.status or {}
+        known = {key: status[key] for key in ("log_id", "epoch") if key in status}
+        return {"group": f"{self.group}/{beat.group}", **known}
+
+    def _tell_changes(self, before: Mapping[str, Any] | None, beat: Beat) -> None:
         """Each target whose state is another than in the group's last heartbeat."""
         states = {target["target"]: target["state"] for target in (before or {}).get("targets", ())}
-        for target in (after or {}).get("targets", ()):
+        for target in (beat.status or {}).get("targets", ()):
             name, state = target["target"], target["state"]
             if states.get(name) != state:
                 level = logging.INFO if state in ("LIVE", "CATCHING_UP") else logging.WARNING
                 why = f": {target['error']}" if target["error"] else f", has index {target['index']}"
-                self.timeline.say(level, STATE, "target %s: %s%s", name, state, why, target=name, state=state)
+                facts = {**self._about(beat), "target": name, "state": state, "index": target["index"]}
+                self.timeline.say(level, STATE, "target %s: %s%s", name, state, why, **facts)
 
     def workers(self) -> dict[int, str]:
         """The worker that plays each group."""

@@ -6,6 +6,7 @@ had: a task whose executor is gone runs anywhere at once, and one whose executor
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,17 @@ def run_one(context: SparkContext, work: Callable[[Any], T], argument: Any, exec
     rdd = _placed(context, argument, executor) if executor else context.parallelize([argument], 1)
     [result] = rdd.map(work).collect()
     return result
+
+
+def warm(context: SparkContext, executor: str) -> None:
+    """Let ``executor`` start its Python. It is only to be ready, so what goes wrong is left to the next task."""
+    with contextlib.suppress(Exception):
+        context.setJobGroup("logplayer-warm", "logplayer play, start Python on a new executor")
+        run_one(context, _nothing, None, executor)
+
+
+def _nothing(_: object) -> None:
+    """In a task."""
 
 
 def _placed(context: SparkContext, argument: Any, executor: str) -> Any:

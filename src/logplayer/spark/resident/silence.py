@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logplayer.player.outlook import Outlook
 from logplayer.player.status import TargetStatus
 from logplayer.spark.resident.group_run import GroupRun, GroupState
 from logplayer.wording import duration
+
+if TYPE_CHECKING:
+    from logplayer.spark.resident.machine import Machine
 
 SILENT = "SILENT"
 _WHY = {
@@ -31,6 +34,13 @@ def why_silent(number: int, run: GroupRun, now: int) -> str:
         return ""
     since = f", for {duration(silence / 1000)}" if silence is not None else ""
     return f"nobody is heard to play group {number}{since}: {_WHY[state]}"
+
+
+def why_not_ready(machine: Machine, now: int) -> str:
+    """Why the application does not do its work now; empty if every group is heard to play."""
+    if not machine.application:
+        return "it stands by: another player plays"
+    return "; ".join(filter(None, (why_silent(number, run, now) for number, run in enumerate(machine.runs))))
 
 
 def unheard_row(target: str, why: str) -> dict[str, Any]:

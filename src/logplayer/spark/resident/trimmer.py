@@ -9,7 +9,8 @@ from logplayer.core.entry import ShardMap
 from logplayer.core.unroutable import Unroutable
 from logplayer.log import control_chain as chain
 from logplayer.log.chain import chain_at
-from logplayer.log.protocol import History, Info, Log, other_history
+from logplayer.log.protocol import History, Info, Log
+from logplayer.log.refusals import other_history
 from logplayer.player.survey import read_back
 from logplayer.wire.entries import route_transaction
 

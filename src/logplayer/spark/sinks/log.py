@@ -18,15 +18,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from logplayer.errors import UserError
+from logplayer.errors import ConfigError, UserError
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import NewEntry
 from logplayer.spark import event_loop
 from logplayer.spark.one_line import one_line
+from logplayer.spark.options import SparkOptions, require_log
 from logplayer.spark.shipped import Shipped
 from logplayer.spark.sinks.rows import PAYLOADS, check_columns, payload_batch
 from logplayer.spark.sinks.staging import Intent, Staged, Staging
-from logplayer.spark.source.options import SparkOptions, require_log
 
 GROUP_COUNT = 500
 GROUP_BYTES = 4 << 20
@@ -65,6 +65,8 @@ class LogBatchWriter(Shipped, DataSourceArrowWriter):
     def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise UserError('a log is only appended to: use mode("append")')
+        if options.to != "log":
+            raise ConfigError('a batch write goes into the log; for targets use lp.spark.once(..., to="targets")')
         require_log(options)
         check_columns(schema)
         self.options = options

@@ -25,21 +25,23 @@ from pyspark import cloudpickle
 from logplayer.errors import ConfigError, LogPlayerError
 from logplayer.spark.arrow import column
 from logplayer.spark.folders import Folder
-from logplayer.spark.jobs.progress import attempt, checked
+from logplayer.spark.options import SparkOptions, parse_options, require_log
+from logplayer.spark.progress import attempt, checked
 from logplayer.spark.shipped import ShippedFunction
 from logplayer.spark.sinks.deliver import Destination
+from logplayer.spark.sinks.delivery import deliver_to, destinations, first_target_state
 from logplayer.spark.sinks.log import append_intent, first_log_state, partition_id
 from logplayer.spark.sinks.parts import Part, PartsStage, StagedParts
 from logplayer.spark.sinks.rows import PAYLOADS, check_columns, payload_batch
 from logplayer.spark.sinks.staging import Intent, RowsStage, Staged, Staging
-from logplayer.spark.sinks.targets import check_target_rows, deliver_to, destinations, first_target_state, highest_of
-from logplayer.spark.source.options import SparkOptions, parse_options, require_log
+from logplayer.spark.sinks.targets import check_target_rows, highest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASKS_MAX = 64
-_COLUMNS = ("target", "log_index", "payload", "key", "value", "op", "mutations")
+_OF_TABLES = ("table", "key_columns", "columns")
+_COLUMNS = ("target", "log_index", "payload", "key", "value", "op", *_OF_TABLES, "mutations", "headers")
 
 
 def once(batch: DataFrame, batch_id: int, **options: str) -> int:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from logplayer.core.entry import Message
-from logplayer.errors import UserError
+from logplayer.errors import Malformed, UserError
 from logplayer.spark.folders import Folder
 from logplayer.spark.sinks.rows import payloads_of
 
@@ -122,7 +122,9 @@ def _by_target(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         mine = plain.filter(pc.equal(names, target))
         yield (
             target,
-            pa.RecordBatch.from_arrays([mine.column("log_index").cast(pa.int64()), payloads_of(mine)], schema=PART),
+            pa.RecordBatch.from_arrays(
+                [mine.column("log_index").cast(pa.int64()), payloads_of(mine, delivered=True)], schema=PART
+            ),
         )
 
 
@@ -174,17 +176,30 @@ def messages_of(folder: Folder, target: str, parts: Sequence[Part]) -> Iterator[
     mine = sorted((part for part in parts if part.target == target), key=lambda part: part.partition)
     streams = [_rows(folder, part) for part in mine]
     apart = all(one.last < other.first for one, other in pairwise(mine))
-    held, payload = 0, b""
+    held, payload, headers = 0, b"", b""
     rows = (row for stream in streams for row in stream) if apart else heapq.merge(*streams, key=itemgetter(0))
     for index, more in rows:
+        more, own = _without_headers(more)
         if index == held:
             payload += more
+            headers += own if own != headers else b""  # The source gives every row the headers of its entry.
             continue
         if held:
-            yield Message(held, payload)
-        held, payload = index, more
+            yield Message(held, payload + headers)
+        held, payload, headers = index, more, own
     if held:
-        yield Message(held, payload)
+        yield Message(held, payload + headers)
+
+
+def _without_headers(payload: bytes) -> tuple[bytes, bytes]:
+    """The mutations of a transaction, and its headers."""
+    from logplayer.wire.entries import split_headers, split_transaction  # Only who delivers takes them apart.
+
+    try:
+        mutations = b"".join(mutation.encoded for mutation in split_transaction(payload))
+        return mutations, split_headers(payload) if len(mutations) < len(payload) else b""
+    except Malformed:
+        return payload, b""  # The target refuses it, and says why.
 
 
 def _rows(folder: Folder, part: Part) -> Iterator[tuple[int, bytes]]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from logplayer.errors import ConfigError, UserError
 from logplayer.log.protocol import ENTRY_BYTES_MAX
 from logplayer.spark.arrow import column
-from logplayer.wire.entries import encode_mutation
+from logplayer.spark.sinks.table_rows import check_no_table, encode_statement, encode_table_row, join_headers
 from logplayer.wire.fastpath import varint
 
 PAYLOADS = pa.schema([("payload", pa.binary())])
@@ -23,15 +23,45 @@ _OPS = column(["put", "delete", ""], pa.string())
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuse a DataFrame that holds no transactions, before anything is written."""
+    """Refuse a DataFrame that holds no transactions, or says what they would not have, before anything is written."""
     names = set(schema.fieldNames())
-    if "payload" in names or {"key", "value"} <= names:
+    if "headers" in names and not _is_headers(schema["headers"].dataType):
+        raise ConfigError("the column headers must be an array of structs with name and value")
+    mutations = schema["mutations"].dataType if "mutations" in names else None
+    if isinstance(mutations, ArrayType) and isinstance(mutations.elementType, StructType):
+        _check_changes(mutations.elementType)
+        if "headers" in mutations.elementType.fieldNames():
+            raise ConfigError("headers belong to the row and not to each of its mutations")
         return
-    if "mutations" in names and isinstance(schema["mutations"].dataType, ArrayType):
+    _check_changes(schema)
+    if "payload" in names or {"key", "value"} <= names or {"table", "columns"} <= names:
+        return
+    if "mutations" in names and isinstance(mutations, ArrayType):
         return
     raise ConfigError(
         f"rows with the columns {', '.join(schema.fieldNames())} are not transactions: give payload, or key and value "
-        "(and op, target), or mutations (an array of such structs)"
+        "(and op, target), or table, key_columns and columns (and op, target), or mutations (an array of such structs)"
+    )
+
+
+def _check_changes(schema: StructType) -> None:
+    names = {"table", "key_columns", "columns"} & set(schema.fieldNames())
+    if not names:
+        return
+    if len(names) < 3:
+        raise ConfigError(f"rows of tables need the columns table, key_columns and columns; only {names} are there")
+    kind = schema["key_columns"].dataType
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StringType):
+        raise ConfigError("key_columns must be an array of strings: the names of the primary key's columns")
+    if not isinstance(schema["columns"].dataType, StringType):
+        raise ConfigError('columns must be text, a JSON object such as {"id": 7, "total": {"decimal": "9.90"}}')
+
+
+def _is_headers(kind: Any) -> bool:
+    return (
+        isinstance(kind, ArrayType)
+        and isinstance(kind.elementType, StructType)
+        and set(kind.elementType.fieldNames()) == {"name", "value"}
     )
 
 
@@ -40,14 +70,31 @@ def payload_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([payloads_of(batch)], schema=PAYLOADS)
 
 
-def payloads_of(batch: pa.RecordBatch) -> pa.Array:
-    """One encoded transaction for each row: by whole columns where rows are plain, which is many times faster."""
+def payloads_of(batch: pa.RecordBatch, delivered: bool = False) -> pa.Array:
+    """One encoded transaction for each row: by whole columns where rows are plain, which is many times faster.
+
+    ``delivered``: the row's target is known otherwise, so the transaction names none.
+    """
     names = batch.schema.names
+    if _has_headers(batch):
+        return column([encode_row(row, delivered) for row in batch.to_pylist()], pa.binary())
     if "payload" in names and not batch.column("payload").null_count:
         return _bounded_column(batch.column("payload").cast(pa.binary()))
-    if "payload" not in names and "mutations" not in names and (plain := _plain_columns(batch)) is not None:
-        return _bounded_column(_joined(*plain))
-    return column([encode_row(row) for row in batch.to_pylist()], pa.binary())
+    plain = not {"payload", "mutations"} & set(names) and _names_no_table(batch)
+    if plain and (columns := _plain_columns(batch)) is not None:
+        return _bounded_column(_joined(*columns))
+    return column([encode_row(row, delivered) for row in batch.to_pylist()], pa.binary())
+
+
+def _has_headers(batch: pa.RecordBatch) -> bool:
+    if "headers" not in batch.schema.names:
+        return False
+    return bool(pc.sum(pc.list_value_length(batch.column("headers"))).as_py())
+
+
+def _names_no_table(batch: pa.RecordBatch) -> bool:
+    some = [batch.column(name) for name in ("table", "key_columns", "columns") if name in batch.schema.names]
+    return {"key", "value"} <= set(batch.schema.names) and all(one.null_count == len(one) for one in some)
 
 
 def _plain_columns(batch: pa.RecordBatch) -> tuple[pa.Array, ...] | None:
@@ -101,17 +148,13 @@ def _bounded_column(payloads: pa.Array) -> pa.Array:
     return payloads
 
 
-def encode_row(row: dict[str, Any]) -> bytes:
+def encode_row(row: dict[str, Any], delivered: bool = False) -> bytes:
     """The row as an encoded transaction."""
+    headers = row.get("headers")
     if row.get("payload") is not None:
-        return _bounded(bytes(row["payload"]))
+        return _bounded(join_headers(bytes(row["payload"]), headers, own=True))
     changes: Sequence[dict[str, Any]] = row["mutations"] if row.get("mutations") is not None else [row]
-    return _bounded(
-        b"".join(
-            _encode(change.get("key"), change.get("value"), change.get("op"), change.get("target"))
-            for change in changes
-        )
-    )
+    return _bounded(join_headers(b"".join(_encode(change, delivered) for change in changes), headers, own=False))
 
 
 def _bounded(payload: bytes) -> bytes:
@@ -124,11 +167,19 @@ def _too_large(count: int) -> UserError:
     return UserError(f"a row of {count} bytes is over the log's limit of {ENTRY_BYTES_MAX} for one entry")
 
 
-def _encode(key: Any, value: Any, op: str | None, target: str | None) -> bytes:
+def _encode(change: dict[str, Any], delivered: bool) -> bytes:
+    key, value, op = change.get("key"), change.get("value"), change.get("op")
+    if op == "ddl":
+        return encode_statement(change, delivered)
+    if change.get("table"):
+        return encode_table_row(change)
+    check_no_table(change)
     op = op or ("delete" if value is None else "put")
     if key is None or op not in ("put", "delete"):
         raise UserError(f"a row with key {key!r} and op {op!r} is not a mutation; op is put or delete")
-    return encode_mutation(_bytes(key), None if op == "delete" else _bytes(value), target or "").encoded
+    from logplayer.wire.entries import encode_mutation  # Protobuf takes long to load, and plain rows do without it.
+
+    return encode_mutation(_bytes(key), None if op == "delete" else _bytes(value), change.get("target") or "").encoded
 
 
 def _bytes(value: Any) -> bytes:

@@ -12,30 +12,20 @@ it, the query takes over as a player of that log, and a player that takes over l
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from logplayer.core.entry import Takeover
 from logplayer.errors import ConfigError, LogPlayerError
-from logplayer.log import control_chain as chain
-from logplayer.spark import event_loop
-from logplayer.spark.folders import Folder
 from logplayer.spark.one_line import one_line
+from logplayer.spark.options import SparkOptions
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.sinks.deliver import Destination, play
 from logplayer.spark.sinks.log import partition_id
-from logplayer.spark.sinks.parts import Part, messages_of, require_deliverable, stage_parts
+from logplayer.spark.sinks.parts import require_deliverable, stage_parts
 from logplayer.spark.sinks.rows import check_columns
 from logplayer.spark.sinks.staging import Intent, Staging
-from logplayer.spark.source.options import SparkOptions, require_log
-
-SESSIONS_MAX = 16
 
 
 class TargetWriter(Shipped, DataSourceStreamArrowWriter):
@@ -52,6 +42,9 @@ class TargetWriter(Shipped, DataSourceStreamArrowWriter):
 
     @one_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        # Only here: the process that plans the write and the tasks that stage rows reach no target.
+        from logplayer.spark.sinks.delivery import deliver_to, destinations, first_target_state
+
         intent = self.staging.intend(batchId, messages, first_target_state(self.options, self.staging))
         highest = highest_of(self.options, self.staging, intent)
         deliver_to(destinations(self.options, intent), self.staging.folder, intent.parts, highest)
@@ -63,24 +56,11 @@ class TargetWriter(Shipped, DataSourceStreamArrowWriter):
 
 def check_target_rows(options: SparkOptions, schema: StructType) -> None:
     """Refuse what cannot be delivered, before anything is written."""
-    if not options.addresses:
+    if not options.config.targets:
         raise ConfigError('delivering needs option("addresses", "NAME=grpc://HOST:PORT,...")')
     if not {"target", "log_index"} <= set(schema.fieldNames()):
         raise ConfigError(f"rows need target and log_index; these have {', '.join(schema.fieldNames())}")
     check_columns(schema)
-
-
-def first_target_state(options: SparkOptions, staging: Staging) -> dict[str, Any]:
-    """The identity that the query has for its targets, decided once."""
-    if staging.started():
-        return {}
-    if not options.log:
-        return {"log_id": f"spark-{uuid.uuid4().hex[:12]}", "epoch": 1, "high": 0}
-    with event_loop.opened(require_log(options), readonly=False) as log:
-        log_id = event_loop.run(log.info()).log_id
-        record = Takeover(options.producer, f"spark-{uuid.uuid4().hex[:12]}")
-        epoch, _ = event_loop.run(chain.append(log, record, options.first_map))
-    return {"log_id": log_id, "epoch": epoch, "high": 0}
 
 
 def highest_of(options: SparkOptions, staging: Staging, intent: Intent) -> int:
@@ -89,24 +69,4 @@ def highest_of(options: SparkOptions, staging: Staging, intent: Intent) -> int:
         raise LogPlayerError(
             f"batch {intent.batch} in {staging.folder} was staged by an earlier version: finish it with that version"
         )
-    return require_deliverable(intent.parts, intent.state["high"], [name for name, _ in options.addresses])
-
-
-def destinations(options: SparkOptions, intent: Intent) -> list[Destination]:
-    """All targets, those too that have no rows in this batch: they learn how far it goes."""
-    log_id, epoch = intent.state["log_id"], intent.state["epoch"]
-    return [Destination(name, address, log_id, epoch, options.security) for name, address in options.addresses]
-
-
-def deliver_to(where: Sequence[Destination], folder: Folder, parts: Sequence[Part], highest: int) -> None:
-    """Deliver a decided batch to some targets, side by side; doing so again changes nothing."""
-    if not highest:
-        return
-    with ThreadPoolExecutor(min(SESSIONS_MAX, max(1, len(where)))) as threads:
-        work = [threads.submit(_deliver, target, folder, parts, highest) for target in where]
-        for done in work:
-            done.result()
-
-
-def _deliver(where: Destination, folder: Folder, parts: Sequence[Part], highest: int) -> None:
-    play(where, lambda index: messages_of(folder, where.target, parts), highest)
+    return require_deliverable(intent.parts, intent.state["high"], list(options.config.targets))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -11,16 +12,12 @@ import pyarrow as pa
 
 from logplayer.core.routing import Router, join_routed
 from logplayer.errors import Malformed
+from logplayer.log.json_rows import columns_to_json
 from logplayer.log.protocol import Kind, Record
 from logplayer.spark.arrow import column, columns
-from logplayer.spark.jobs.routes import Routes, share_of
+from logplayer.spark.routes import Routes, share_of
 from logplayer.wire.entries import Header, decode_headers, split_transaction
-
-ROWS = (
-    "log_index LONG, producer STRING, sequence LONG, committed_at TIMESTAMP, "
-    "target STRING, key BINARY, value BINARY, op STRING"
-)
-RAW = "log_index LONG, kind STRING, producer STRING, sequence LONG, committed_at TIMESTAMP, payload BINARY"
+from logplayer.wire.rows import Op, RowChange, decode_row_changes
 
 _TIME = pa.timestamp("us", tz="UTC")
 RAW_SCHEMA = pa.schema(
@@ -43,9 +40,11 @@ ROW_SCHEMA = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("op", pa.string()),
+        ("table", pa.string()),
+        ("key_columns", pa.list_(pa.string())),
+        ("columns", pa.string()),
     ]
 )
-HEADERS = "headers ARRAY<STRUCT<name: STRING, value: BINARY>>"
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
 _KINDS = {Kind.DATA: "data", Kind.CONTROL: "control"}
 MALFORMED = "malformed"  # In the column op.
@@ -76,7 +75,7 @@ def row_batch(
             if targets is None or row[0] in targets:
                 rows.append((*head, *row))
                 payloads.append(record.payload)
-    found: list[Any] = list(zip(*rows, strict=True)) or [()] * 8
+    found: list[Any] = list(zip(*rows, strict=True)) or [()] * len(ROW_SCHEMA)
     batch = pa.RecordBatch.from_arrays(columns(found, ROW_SCHEMA), schema=ROW_SCHEMA)
     return _append_headers(batch, payloads) if headers else batch
 
@@ -113,7 +112,10 @@ def _headers(payload: bytes) -> tuple[Header, ...]:
         return ()  # The row says that it is malformed.
 
 
-_Row = tuple[str | None, bytes | None, bytes | None, str]  # target, key, value, op
+# Target, key, value, op, table, key_columns, columns.
+_Row = tuple[str | None, bytes | None, bytes | None, str, str | None, list[str] | None, str | None]
+_Change = tuple[bytes | None, bytes | None, str, str | None, list[str] | None, str | None]
+_NOT_UNDERSTOOD: _Change = (None, None, MALFORMED, None, None, None)
 
 
 def _mutation_rows(index: int, payload: bytes, router: Router) -> Iterator[_Row]:
@@ -121,23 +123,44 @@ def _mutation_rows(index: int, payload: bytes, router: Router) -> Iterator[_Row]
     try:
         routed = router.route(index, payload, split_transaction)
     except Malformed:
-        yield None, None, None, MALFORMED
+        yield (None, *_NOT_UNDERSTOOD)
         return
-    whole = share_of(index, payload)
-    if not whole.refused:  # Then no target refuses its share either.
-        for (name, _), (key, value) in zip(routed, whole.changes, strict=True):
-            yield name or None, key, value, "delete" if value is None else "put"
+    whole = _changes(index, payload)
+    if whole is not None:  # Then no target refuses its share either.
+        for (name, _), change in zip(routed, whole, strict=True):
+            yield (name or None, *change)
         return
-    shares = {name: share_of(index, part) for name, part in join_routed(routed).items()}
-    changes = {name: iter(share.changes) for name, share in shares.items() if not share.refused}
-    refused = {name for name, share in shares.items() if share.refused}
+    shares = {name: _changes(index, part) for name, part in join_routed(routed).items()}
+    changes = {name: iter(share) for name, share in shares.items() if share is not None}
+    refused = {name for name, share in shares.items() if share is None}
     for name, _ in routed:
         if name in changes:
-            key, value = next(changes[name])
-            yield name or None, key, value, "delete" if value is None else "put"
+            yield (name or None, *next(changes[name]))
         elif name in refused:
             refused.remove(name)  # One row stands for the whole share.
-            yield name or None, None, None, MALFORMED
+            yield (name or None, *_NOT_UNDERSTOOD)
+
+
+def _changes(index: int, payload: bytes) -> list[_Change] | None:
+    """What a target makes of its share: a store of keys and values, or one of tables; None if neither takes it."""
+    share = share_of(index, payload)
+    if not share.refused:
+        return [(key, value, "delete" if value is None else "put", None, None, None) for key, value in share.changes]
+    try:
+        changes = decode_row_changes(payload)
+    except Malformed:
+        return None
+    if any(change.op != Op.DDL and not any(column.key for column in change.columns) for change in changes):
+        return None  # No store finds such a row.
+    return [_table_change(change) for change in changes]
+
+
+def _table_change(change: RowChange) -> _Change:
+    if change.op == Op.DDL:
+        return None, change.sql.encode(), "ddl", None, None, None
+    names = [column.name for column in change.columns if column.key]
+    columns = json.dumps(columns_to_json(change.columns), ensure_ascii=False)
+    return change.key, None, change.op.name.lower(), change.table, names, columns
 
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:

@@ -11,8 +11,7 @@ from logplayer.errors import Trimmed
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Info, Record
 from logplayer.spark import event_loop
-from logplayer.spark.jobs import archive
-from logplayer.spark.source import batches
+from logplayer.spark.source import archive, batches
 
 
 class Piece(NamedTuple):

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from logplayer.errors import ConfigError
 from logplayer.spark.arrow import column
 from logplayer.spark.one_line import one_line, one_line_items
+from logplayer.spark.options import SparkOptions
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.options import SparkOptions
 from logplayer.spark.source.stream import LOOK_SECONDS, LogStreamReader
 from logplayer.spark.source.table import Bounds, LogPartition, LogReader, PushedFilters, read_partition
 
@@ -36,7 +36,9 @@ class NamedPartition(InputPartition):
 
 def options_by_log(options: SparkOptions) -> dict[str, SparkOptions]:
     """The options for each log by its name, as if it were the only one."""
-    return {name: replace(options, log=address, logs=()) for name, address in options.logs}
+    return {
+        name: replace(options, config=replace(options.config, log=address), logs=()) for name, address in options.logs
+    }
 
 
 def read_named(options: SparkOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -20,10 +20,10 @@ from logplayer.errors import Trimmed
 from logplayer.log.open import open_log
 from logplayer.log.protocol import Info, Log, Record
 from logplayer.spark import event_loop
-from logplayer.spark.jobs.routes import Routes, load_routes
 from logplayer.spark.one_line import one_line, one_line_items
+from logplayer.spark.options import SparkOptions, require_log
+from logplayer.spark.routes import Routes, load_routes
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.options import SparkOptions, require_log
 from logplayer.spark.source.plan import mean_entry_bytes, plan
 from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
 from logplayer.spark.source.times import first_since
@@ -167,5 +167,5 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _decisions(self, info: Info) -> Routes:
         if self._routes[0] != info.control or not info.control:
-            self._routes = (info.control, event_loop.run(load_routes(self._opened(), self.options.first_map)))
+            self._routes = (info.control, event_loop.run(load_routes(self._opened(), self.options.config.map)))
         return self._routes[1]

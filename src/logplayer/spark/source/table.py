@@ -1,4 +1,4 @@
-"""``format("logplayer")``: the log as a table and as a stream, and DataFrames into the log or into targets."""
+"""The log as a table, and what one task reads of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -22,83 +18,16 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.types import StructType
 
-from logplayer.errors import ConfigError
 from logplayer.log.protocol import Info, Log
 from logplayer.spark import event_loop
-from logplayer.spark.jobs import archive
-from logplayer.spark.jobs.routes import Routes, load_routes
 from logplayer.spark.one_line import one_line, one_line_items
+from logplayer.spark.options import SparkOptions, require_log
+from logplayer.spark.routes import Routes, load_routes
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source import batches
-from logplayer.spark.source.options import SparkOptions, parse_options, require_log
+from logplayer.spark.source import archive, batches
 from logplayer.spark.source.plan import Piece, plan
 from logplayer.spark.source.times import first_since
-
-
-class LogPlayerSource(DataSource):
-    """Named ``logplayer``; docs/spark.md lists the options."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "logplayer"
-
-    @one_line
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self._options = parse_options(dict(options))
-
-    def schema(self) -> str:
-        if self._options.mode == "play":
-            from logplayer.spark.resident.lease import RECEIPTS
-
-            return RECEIPTS
-        columns = batches.RAW if self._options.raw else batches.ROWS
-        columns = f"{columns}, {batches.HEADERS}" if self._options.headers else columns
-        return f"{columns}, log STRING" if self._options.logs else columns
-
-    @one_line
-    def reader(self, schema: StructType) -> DataSourceReader:
-        if self._options.mode == "play":
-            raise ConfigError("mode=play delivers for ever: use readStream, or `logplayer play`")
-        if self._options.logs:
-            from logplayer.spark.source.several import SeveralLogsReader
-
-            return SeveralLogsReader(self._options)
-        return LogReader(self._options)
-
-    @one_line
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if self._options.mode == "play":
-            from logplayer.spark.resident.lease import LeaseReader
-
-            return LeaseReader(self._options)
-        if self._options.ending_at_us is not None:
-            raise ConfigError("a stream has no end: endingTimestamp is for spark.read")
-        if self._options.logs:
-            from logplayer.spark.source.several import SeveralLogsStream
-
-            return SeveralLogsStream(self._options)
-        from logplayer.spark.source.stream import LogStreamReader
-
-        return LogStreamReader(self._options)
-
-    @one_line
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from logplayer.spark.sinks.log import LogBatchWriter
-
-        return LogBatchWriter(self._options, schema, overwrite)
-
-    @one_line
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        if self._options.to == "targets":
-            from logplayer.spark.sinks.targets import TargetWriter
-
-            return TargetWriter(self._options, schema)
-        from logplayer.spark.sinks.log import LogStreamWriter
-
-        return LogStreamWriter(self._options, schema)
 
 
 class LogPartition(InputPartition):
@@ -137,7 +66,7 @@ def where(options: SparkOptions) -> tuple[Info, Routes]:
     async def ask(log: Log) -> tuple[Info, Routes]:
         # In this order: maps are kept by position, so one that is newer than the info does no harm, and none is missed.
         info = await log.info()
-        return info, await load_routes(log, options.first_map)
+        return info, await load_routes(log, options.config.map)
 
     with event_loop.opened(require_log(options)) as log:
         return event_loop.run(ask(log))

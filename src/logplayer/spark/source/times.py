@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from logplayer.log.protocol import Info, Log
 from logplayer.spark import event_loop
-from logplayer.spark.jobs.archive import Archive, times_of
+from logplayer.spark.source.archive import Archive, times_of
 
 
 def first_since(log: Log, info: Info, kept: Archive | None, at_us: int) -> int:

@@ -1,21 +1,17 @@
 """Every entry of Spark, against a log and targets with TLS and a token on an address that is not loopback.
 
-    python -m tests.spark.beyond_loopback_child FOLDER
-
-Runs in a network namespace (tests/namespaces.py), with certificates in FOLDER. Prints one line of JSON: for each entry
-"right", or what went wrong.
+Each step is one of them; tests/spark/standalone_entries_child.py runs them, in a network namespace.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +19,6 @@ import pytest
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
-from logplayer.spark.session import make_session
 from tests.namespaces import HOST
 
 if TYPE_CHECKING:
@@ -41,7 +36,7 @@ class World:
 
     def __init__(self, folder: Path, spark: SparkSession, wal: FileWal, shards: Shards, security: Security) -> None:
         self.folder, self.spark, self.wal, self.shards = folder, spark, wal, shards
-        self.log = wal.serve(HOST, security)
+        self.log, self.security = wal.serve(HOST, security), security
         self.files = {
             "tlsCa": str(folder / "ca.pem"),
             "tlsCert": str(folder / "client.pem"),
@@ -140,6 +135,29 @@ def target_sink(world: World) -> None:
     assert world.shards.index("sunk") > 0
 
 
+def several_logs(world: World) -> None:
+    rows = world.spark.read.format("logplayer").options(logs=f"one={world.log},two={world.log}", **world.files).load()
+    counts = {row["log"]: row["count"] for row in rows.groupBy("log").count().collect()}
+    assert counts.keys() == {"one", "two"}, counts
+    assert min(counts.values()) > 100
+
+
+def once(world: World) -> None:
+    """Into the log from the driver, into a target from tasks."""
+    import logplayer as lp
+
+    world.shards.start("handed", "grpc")
+    before = world.wal.last()
+    batch = world.spark.sql("select 'handed' target, 7L log_index, 'k' key, 'v' value, 'put' op")
+    where = {"addresses": f"handed={world.shards.addresses['handed']}", "staging": str(world.folder / "once-targets")}
+    for _ in range(2):
+        into = {"log": world.log, "staging": str(world.folder / "once-log")}
+        assert lp.spark.once(batch.select("key", "value"), 0, **into, **world.files) == 1
+        assert lp.spark.once(batch, 0, to="targets", **where, **world.files) == 1
+    assert world.wal.last() == before + 1
+    assert world.shards.index("handed") == 7
+
+
 def lease(world: World) -> None:
     from tests.spark.spark_support import until
     from tests.spark.test_resident import puts
@@ -185,6 +203,8 @@ STEPS: tuple[Callable[[World], None], ...] = (
     read_stream,
     log_sink,
     target_sink,
+    several_logs,
+    once,
     lease,
     archive,
     backfill,
@@ -192,9 +212,8 @@ STEPS: tuple[Callable[[World], None], ...] = (
 )
 
 
-def main(folder: Path) -> None:
-    settings = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
-    spark = make_session("beyond loopback", "local[2]", settings)
+def run(folder: Path, spark: SparkSession, steps: Sequence[Callable[[World], None]]) -> dict[str, str]:
+    """Each step, with new servers; what came of it."""
     os.chdir(folder)  # The JVM, and so the tasks, stay where they started.
     import logplayer.spark.session
     from logplayer.wire.security import Security
@@ -207,7 +226,7 @@ def main(folder: Path) -> None:
     shards.start("b", "tcp")
     world = World(folder, spark, wal, shards, own)
     found = {}
-    for step in STEPS:
+    for step in steps:
         began = time.monotonic()
         try:
             step(world)
@@ -215,11 +234,5 @@ def main(folder: Path) -> None:
         except BaseException as error:  # noqa: BLE001 - one entry that fails must not hide the others.
             traceback.print_exc()
             found[step.__name__] = f"{type(error).__name__}: {error}"[:300]
-        print(f"{step.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr)
-    print(json.dumps(found), flush=True)
-    spark.stop()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+        print(f"{step.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+    return found

@@ -1,15 +1,13 @@
-"""Runs one function over many items as Spark tasks, with a progress bar that counts the finished ones."""
+"""Runs one function over many items as Spark tasks, and says how many of them have finished."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
 
 from logplayer.errors import CorruptEntry, Fenced, LogPlayerError, Malformed, Poison, Trimmed, UserError
 
@@ -18,13 +16,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+CountDone = Callable[[int], None]
+"""Gets how many more tasks have finished."""
+ShowProgress = Callable[[str, int], AbstractContextManager[CountDone]]
+"""Gets what is done and the number of tasks; while the context lasts, what it gives hears of each that has finished."""
 LOOK_SECONDS = 0.25
 ATTEMPTS_MAX = 3  # Of what may mend itself, such as a log server that restarts.
 FINAL = (UserError, CorruptEntry, Trimmed, Malformed, Poison, Fenced)
 
 
+class FinishedTasks:
+    """How many finished tasks were reported: the watching thread writes it, and has ended when it is read."""
+
+    count = 0
+
+
+def unseen(label: str, count: int) -> AbstractContextManager[CountDone]:
+    """Show nothing."""
+    return nullcontext(lambda more: None)
+
+
 def run_tasks(
-    spark: SparkSession, label: str, items: Sequence[T], work: Callable[[T], R], *, show: bool = True
+    spark: SparkSession, label: str, items: Sequence[T], work: Callable[[T], R], *, show: ShowProgress = unseen
 ) -> list[R]:
     """``[work(item) for item in items]``, one task for each item; a failed task is tried again by Spark.
 
@@ -36,10 +49,9 @@ def run_tasks(
     context = spark.sparkContext
     group = f"logplayer-{uuid.uuid4().hex[:8]}"
     done = threading.Event()
-    with click.progressbar(
-        length=len(items), label=label, file=sys.stderr, hidden=not (show and sys.stderr.isatty())
-    ) as bar:
-        watcher = threading.Thread(target=_watch, args=(context, group, bar, done), daemon=True)
+    seen = FinishedTasks()
+    with show(label, len(items)) as count_done:
+        watcher = threading.Thread(target=_watch, args=(context, group, count_done, seen, done), daemon=True)
         watcher.start()
         try:
             context.setJobGroup(group, label, interruptOnCancel=True)
@@ -54,7 +66,7 @@ def run_tasks(
             watcher.join()
             unset: Any = None
             context.setLocalProperty("spark.jobGroup.id", unset)
-        bar.update(len(items) - bar.pos)
+        count_done(len(items) - seen.count)
     return checked(results)
 
 
@@ -91,7 +103,7 @@ def _attempts() -> int:
     return context.attemptNumber() + 1 if context else ATTEMPTS_MAX
 
 
-def _watch(context: Any, group: str, bar: Any, done: threading.Event) -> None:
+def _watch(context: Any, group: str, count_done: CountDone, seen: FinishedTasks, done: threading.Event) -> None:
     tracker = context.statusTracker()
     while not done.wait(LOOK_SECONDS):
         finished = 0
@@ -100,5 +112,6 @@ def _watch(context: Any, group: str, bar: Any, done: threading.Event) -> None:
             for stage in info.stageIds if info else ():
                 stage_info = tracker.getStageInfo(stage)
                 finished += stage_info.numCompletedTasks if stage_info else 0
-        if finished > bar.pos:
-            bar.update(finished - bar.pos)
+        if finished > seen.count:
+            count_done(finished - seen.count)
+            seen.count = finished

@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logplayer.config import Config, load, read
-from logplayer.core.entry import ShardMap
 from logplayer.errors import ConfigError
 from logplayer.log.open import LogPlace, parse
-from logplayer.spark.jobs.routes import parse_map
-from logplayer.wire.security import NONE, Security
+from logplayer.player.maps import parse_map
 
 KNOWN = {
     "log": "the log's address",
@@ -42,7 +40,7 @@ KNOWN = {
     "producer": "the name of the sink's entries in the log",
     "addresses": "targets to deliver to: a=grpc://host:port,b=...",
     "to": "log or targets (sink)",
-    "config": "a logplayer.toml on the driver: its log, targets, map and security, where no option says otherwise",
+    "config": "a logplayer.toml on the driver: all its settings, where no option says otherwise",
     "tlsCa": "trust servers with a certificate from this CA file; system: the system's roots",
     "tlsCert": "show the certificate in this file (mutual TLS)",
     "tlsKey": "the certificate's private key, a file",
@@ -64,7 +62,7 @@ _SPARKS = frozenset(("path", "checkpointlocation", "queryname", "transient_lastd
 class SparkOptions:
     """See :data:`KNOWN`."""
 
-    log: str = ""
+    config: Config = field(default_factory=Config)  # Whole: what a task must know of a setting, it has.
     logs: tuple[tuple[str, str], ...] = ()  # (name, address)
     raw: bool = False
     headers: bool = False
@@ -73,7 +71,6 @@ class SparkOptions:
     starting_at_us: int | None = None
     ending_at_us: int | None = None
     archive: str = ""
-    first_map: ShardMap | None = None
     targets: tuple[str, ...] = ()
     entries_max: int = 0  # 0: no limit.
     bytes_max: int = 0  # 0: no limit.
@@ -88,24 +85,19 @@ class SparkOptions:
     lease_seconds: float = 20.0
     staging: str = ""
     producer: str = "spark"
-    addresses: tuple[tuple[str, str], ...] = ()
     to: str = "log"
-    security: Security = NONE
     driver_host: str = "127.0.0.1"
 
 
 def parse_options(given: Mapping[str, str]) -> SparkOptions:
     """Understand the options; a word that is not known is a typing error and not ignored."""
     low = _ours(given)
-    file = _file(low)
-    addresses = parse_addresses(low.get("addresses", ""))
     logs = _logs(low)
-    if low.get("log"):
-        parse(low["log"])
+    config = _config(low, several=bool(logs))
     _require_one_start(low)
     checkpoint = low.get("checkpointlocation", "")
     return SparkOptions(
-        log=low.get("log") or ("" if logs else file.log),
+        config=config,
         logs=logs,
         raw=_flag(low, "raw", False),
         headers=_flag(low, "includeheaders", False),
@@ -114,7 +106,6 @@ def parse_options(given: Mapping[str, str]) -> SparkOptions:
         starting_at_us=parse_time(low, "startingTimestamp"),
         ending_at_us=parse_time(low, "endingTimestamp"),
         archive=low.get("archive", ""),
-        first_map=parse_map(low["map"]) if low.get("map") else file.map,
         targets=tuple(name.strip() for name in low.get("targets", "").split(",") if name.strip()),
         entries_max=_number(low, "maxentriespertrigger", 0),
         bytes_max=_number(low, "maxbytespertrigger", 0),
@@ -125,13 +116,11 @@ def parse_options(given: Mapping[str, str]) -> SparkOptions:
         poll_ms=_number(low, "pollms", SparkOptions.poll_ms),
         fail_on_data_loss=_flag(low, "failondataloss", True),
         mode=_choice(low, "mode", ("read", "play")),
-        groups=max(1, _number(low, "groups", 1)),
+        groups=max(1, _number(low, "groups", config.spark.groups)),
         lease_seconds=max(1, _number(low, "leaseseconds", 20)),
         staging=low.get("staging") or (f"{checkpoint.rstrip('/')}/logplayer-sink" if checkpoint else ""),
         producer=low.get("producer", "spark"),
-        addresses=addresses or tuple(file.targets.items()),
         to=_choice(low, "to", ("log", "targets")),
-        security=file.security,
         driver_host=low.get("driverhost") or SparkOptions.driver_host,
     )
 
@@ -185,6 +174,20 @@ def _require_one_start(low: Mapping[str, str]) -> None:
             raise ConfigError(f"options {_KNOWN[index]} and {_KNOWN[time]} both say the same thing; leave one out")
 
 
+def _config(low: Mapping[str, str], *, several: bool) -> Config:
+    """The one configuration: what the option config names, with the other options on top. It travels whole."""
+    config = _file(low)
+    if low.get("log"):
+        parse(low["log"])
+    return replace(
+        config,
+        log=low.get("log") or ("" if several else config.log),
+        map=parse_map(low["map"]) if low.get("map") else config.map,
+        targets=dict(parse_addresses(low.get("addresses", ""))) or config.targets,
+        group=low.get("producer") or config.group,
+    )
+
+
 def _file(low: Mapping[str, str]) -> Config:
     """What the option config names, with the security of the other options on top.
 
@@ -219,12 +222,12 @@ def parse_addresses(text: str) -> tuple[tuple[str, str], ...]:
 
 def require_log(options: SparkOptions) -> LogPlace:
     """The log's place, without which nothing can be read."""
-    if not options.log:
+    if not options.config.log:
         raise ConfigError(
             'format logplayer needs option("log", ADDRESS), for example file:///var/lib/wal. If this is a table of a '
             "catalog: Spark does not give its options to a Python source; write FROM table WITH (log = 'ADDRESS')"
         )
-    return LogPlace(options.log, options.security)
+    return LogPlace(options.config.log, options.config.security)
 
 
 def parse_time(low: Mapping[str, str], name: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,9 @@ from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log
 from logplayer.player.maps import parse_map as parse_map
 from logplayer.target.protocol import decode_rows
+from logplayer.target.stores.tables.mapping import TableMapping
 from logplayer.wire.entries import decode_transaction, route_transaction
+from logplayer.wire.rows import decode_row_changes
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,32 @@ def share_of(index: int, payload: bytes) -> Share:
     raise AssertionError(f"entry {index} is read in two ways")
 
 
+# What a target is that is not known to hold keys and values: one in tables, with its mapping, or one of any kind.
+TargetKind = TableMapping | str
+ANY = "any"
+NO_KINDS: Mapping[str, TargetKind] = {}
+
+
+def _share(index: int, payload: bytes, kind: TargetKind | None) -> Share:
+    """The share of a target of this kind. Rows of tables are not changes: a RowFold reads the payload."""
+    if isinstance(kind, TableMapping):
+        return Share(payload, [])
+    share = share_of(index, payload)
+    if share.refused and kind == ANY:
+        try:
+            decode_row_changes(payload)
+        except Malformed:
+            return share
+        return Share(payload, [])
+    return share
+
+
 class Splitter:
     """Splits entries among some targets, many of them: what can be worked out once, is."""
 
-    def __init__(self, routes: Routes, targets: Collection[str]) -> None:
+    def __init__(self, routes: Routes, targets: Collection[str], kinds: Mapping[str, TargetKind] = NO_KINDS) -> None:
         self._targets = frozenset(targets)
+        self._kinds = kinds
         self._router = routes.router()
         starts = {target: routes.starts.get(target, 0) for target in targets}
         self._low, self._high = min(starts.values(), default=0), max(starts.values(), default=0)
@@ -92,7 +115,8 @@ class Splitter:
     def _split(self, index: int, payload: bytes, at: int, targets: Collection[str]) -> dict[str, Share]:
         """Routed as a player routes it, by the map in force at ``at``, and decoded as a target decodes it."""
         parts = self._router.split(Entry(at, payload), route_transaction)
-        return {name: share_of(index, part) for name, part in parts.items() if name in targets}
+        kinds = self._kinds
+        return {name: _share(index, part, kinds.get(name)) for name, part in parts.items() if name in targets}
 
 
 async def load_routes(log: Log, first_map: ShardMap | None = None) -> Routes:
