@@ -13,11 +13,11 @@ from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Batch
 from logplayer.core.limits import Limits
 from logplayer.testing.sim import checkers
-from logplayer.testing.sim.checkers import Violation
 from logplayer.testing.sim.options import CLOCK, options_for
 from logplayer.testing.sim.simulation import Simulation
 from logplayer.testing.sim.story import Story
-from logplayer.testing.sim.world import Applied, SimTarget
+from logplayer.testing.sim.violation import Violation
+from logplayer.testing.sim.world import AppliedDelivery, SimTarget
 from logplayer.wire.entries import encode_mutation
 
 NAMES = set(re.findall(r"^([a-z][a-z -]+?)(?:,| {2,})", checkers.__doc__ or "", re.MULTILINE))
@@ -42,7 +42,7 @@ A = encode_mutation(b"t1", b"a", "t1").encoded  # What the story appends for t1=
 def given(story: Story, index: int, payload: bytes = A, aside: bool = False, term: int = 1) -> SimTarget:
     """Something is put into t1's store."""
     target = story.targets["t1"]
-    target.applied.append(Applied(index, payload, aside, Session(1, term), Session(1, 1)))
+    target.applied.append(AppliedDelivery(index, payload, aside, Session(1, term), Session(1, 1)))
     return target
 
 

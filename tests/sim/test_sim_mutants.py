@@ -1,31 +1,18 @@
-"""Every deliberate break of the core is caught; a break that breaks nothing is not."""
+"""The hunt for deliberate breaks of the core is sound: none is stale, and a break that breaks nothing is not caught."""
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import logplayer.core
+import logplayer
 from logplayer.testing.sim import mutants
-from logplayer.testing.sim.mutants import MUTANTS, SEEDS_MAX, Edit, Mutant, MutantOutcome, run_mutant
+from logplayer.testing.sim.mutants import MUTANTS, Edit, Mutant, run_mutant
 
-CORE = Path(logplayer.core.__file__).parent
-
-
-@pytest.fixture(scope="module")
-def hunted() -> dict[str, MutantOutcome]:
-    """All of them, once; two processes at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        return {outcome.name: outcome for outcome in pool.map(run_mutant, [mutant.name for mutant in MUTANTS])}
-
-
-def test_every_mutant_is_caught(hunted: dict[str, MutantOutcome]) -> None:
-    assert [name for name, outcome in hunted.items() if not outcome.caught] == []
-    assert all(1 <= outcome.seeds <= SEEDS_MAX for outcome in hunted.values())
+PRODUCT = Path(logplayer.__file__).parent
 
 
 def test_there_are_enough_of_them_and_they_touch_every_part() -> None:
@@ -34,12 +21,14 @@ def test_there_are_enough_of_them_and_they_touch_every_part() -> None:
     touched = {edit.module for mutant in MUTANTS for edit in mutant.edits}
     parts = "fence target_queue window player catch_up tail_buffer trim routing deadlines"
     assert touched >= set(parts.split())
+    for world in ("driver", "feed"):
+        assert len([mutant for mutant in MUTANTS if mutant.world == world]) >= 2
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_no_mutant_is_stale(mutant: Mutant) -> None:
     for edit in mutant.edits:
-        source = (CORE / f"{edit.module}.py").read_text()
+        source = (PRODUCT.joinpath(*edit.full.split(".")[1:]).with_suffix(".py")).read_text()
         assert source.count(edit.old) == 1, edit.old
         assert edit.new != edit.old
         compile(source.replace(edit.old, edit.new), edit.module, "exec")
@@ -81,6 +70,6 @@ def test_a_seed_that_fails_without_the_mutant_proves_nothing(monkeypatch: pytest
 
     unsound = replace(MUTANTS[0])
     real = runner.run_seed
-    monkeypatch.setattr(runner, "run_seed", lambda seed: real(seed)._replace(violation="fails anyway"))
+    monkeypatch.setattr(runner, "run_seed", lambda seed, world: real(seed, world)._replace(violation="fails anyway"))
     with pytest.raises(RuntimeError, match="fails without any mutant"):
         run_mutant(unsound.name)

@@ -2,9 +2,15 @@
 
 One call is enough, and nobody who starts a server has to think of it. A guard, a small process of its own, waits for
 the end of the one that it guards. Then it ends everything that descends from it: what it saw among the descendants, and
-what has the run's mark in its environment (a server that was started a moment ago, or that left its family by a double
-fork). They get SIGTERM first and SIGKILL after a moment. Both ways are needed: Redis and PostgreSQL write over their
-environment, and an orphan's parent is init.
+what has the run's mark (a server that was started a moment ago, or that left its family by a double fork). They get
+SIGTERM first and SIGKILL after a moment.
+
+The mark stands in the environment, and in a limit that Linux has not used since 2.4.25 and that every child inherits,
+the number of file locks. Redis and PostgreSQL write over their environment, and PostgreSQL's parent is init as soon as
+it runs: only the limit is left of its family. ``runuser`` and ``su`` set all limits again, ``setpriv`` does not.
+
+A process that this one starts may have a guard of its own (a worker of pytest-xdist). Guards let each other live: the
+inner one knows what the outer one does not.
 
 To ask the kernel instead (``PR_SET_PDEATHSIG``) needs code between fork and exec in every place that starts a process,
 and ends the child with the *thread* that started it. Needs Linux; elsewhere nothing is guarded.
@@ -12,6 +18,8 @@ and ends the child with the *thread* that started it. Needs Linux; elsewhere not
 
 import contextlib
 import os
+import random
+import resource
 import select
 import signal
 import subprocess
@@ -21,6 +29,7 @@ import uuid
 from pathlib import Path
 
 MARK = "LOGPLAYER_RUN"
+FILE_LOCKS = 10  # RLIMIT_LOCKS of Linux, which Python does not name.
 LOOK_SECONDS = 1.0
 MERCY_SECONDS = 3.0
 Process = tuple[int, int]  # The pid, and when it was started: a pid alone may be somebody else's by now.
@@ -31,11 +40,14 @@ def end_with_this_process() -> None:
     if not hasattr(os, "pidfd_open") or not Path("/proc/self/environ").exists():
         return
     mark, outer = uuid.uuid4().hex, os.environ.get(MARK, "")
-    command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark]
+    locks = random.SystemRandom().randrange(1 << 40, 1 << 62)
+    command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark, str(locks)]
     quiet = subprocess.DEVNULL
     guard = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     guard.returncode = 0  # Nobody waits for it, and Popen must not complain.
     os.environ[MARK] = f"{outer}:{mark}" if outer else mark
+    with contextlib.suppress(OSError, ValueError):  # The environment is enough for most.
+        resource.setrlimit(FILE_LOCKS, (locks, resource.getrlimit(FILE_LOCKS)[1]))
 
 
 def _all() -> dict[Process, int]:
@@ -60,16 +72,24 @@ def _descendants(roots: set[int], everybody: dict[Process, int]) -> set[Process]
         roots = roots | {pid for pid, _ in more}
 
 
-def _marked(mark: bytes, everybody: dict[Process, int]) -> set[Process]:
+def _marked(mark: bytes, locks: bytes, everybody: dict[Process, int]) -> set[Process]:
     found = set()
     for process in everybody:
+        place = Path(f"/proc/{process[0]}")
         with contextlib.suppress(OSError):
-            if mark in Path(f"/proc/{process[0]}/environ").read_bytes():
+            if mark in (place / "environ").read_bytes() or locks in (place / "limits").read_bytes().split():
                 found.add(process)
     return found
 
 
-def guard(parent: int, mark: str) -> None:
+def _is_guard(process: Process) -> bool:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process[0]}/cmdline").read_bytes().split(b"\0")
+        return any(word.endswith(b"logplayer/testing/orphans.py") for word in words[1:4])
+    return False
+
+
+def guard(parent: int, mark: str, locks: str) -> None:
     """Wait for the end of ``parent``, then end what it left."""
     try:
         end = os.pidfd_open(parent)
@@ -82,9 +102,9 @@ def guard(parent: int, mark: str) -> None:
     started = time.monotonic()
     while time.monotonic() < started + 4 * MERCY_SECONDS:
         everybody = _all()
-        left = (seen & everybody.keys()) | _marked(mark.encode(), everybody)
+        left = (seen & everybody.keys()) | _marked(mark.encode(), locks.encode(), everybody)
         seen = left | _descendants({pid for pid, _ in left}, everybody)
-        seen = {process for process in seen if process[0] != os.getpid()}
+        seen = {process for process in seen if not _is_guard(process)}
         if not seen:
             return
         number = signal.SIGTERM if time.monotonic() < started + MERCY_SECONDS else signal.SIGKILL
@@ -95,4 +115,4 @@ def guard(parent: int, mark: str) -> None:
 
 
 if __name__ == "__main__":
-    guard(int(sys.argv[1]), sys.argv[2])
+    guard(int(sys.argv[1]), *sys.argv[2:])

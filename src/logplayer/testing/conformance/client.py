@@ -38,7 +38,7 @@ class StreamEnded:
         return f"the end of the stream ({self.error})" if self.error else "the end of the stream"
 
 
-Answer = codec.ToPlayer | StreamEnded
+TargetAnswer = codec.ToPlayer | StreamEnded
 
 
 def encode(batch: Batch) -> bytes:
@@ -51,7 +51,7 @@ class ConformanceStream:
     """One stream to the target under test; also the link's listener."""
 
     link: transport.Link = field(init=False)
-    _answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
+    _answers: asyncio.Queue[TargetAnswer] = field(default_factory=asyncio.Queue)
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _over: bool = False
 
@@ -108,7 +108,7 @@ class ConformanceStream:
         for batch in batches:
             await self.send(encode(batch))
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> TargetAnswer:
         """The next thing that the target says."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -116,7 +116,7 @@ class ConformanceStream:
         except TimeoutError:
             raise Broken("an answer", f"silence for {ANSWER_SECONDS:g} s") from None
 
-    async def open(self, target: str, log_id: str, session: Session, speaks: Versions | None = None) -> Answer:
+    async def open(self, target: str, log_id: str, session: Session, speaks: Versions | None = None) -> TargetAnswer:
         """Send an Open and hear the answer."""
         await self.send(codec.encode_open(target, log_id, session, speaks))
         return await self.answer()
@@ -173,7 +173,7 @@ class ConformanceStream:
         self.link.close()
 
 
-def describe(answer: Answer) -> str:
+def describe(answer: TargetAnswer) -> str:
     """An answer as a verdict tells it."""
     if isinstance(answer, TargetRefusal):
         return f"Refused {answer.reason.name} ({answer.detail})"
@@ -184,7 +184,7 @@ def describe(answer: Answer) -> str:
     return str(answer)
 
 
-def _advice(answer: Answer) -> str:
+def _advice(answer: TargetAnswer) -> str:
     if isinstance(answer, TargetRefusal) and answer.reason is Refusal.POISON:
         return "; a target that takes only its own kind of transactions is judged with --sample FILE"
     return ""

@@ -159,6 +159,8 @@ class FileHarness(Harness):
 class ServerProcess:
     """A real ``logplayer log serve`` of its own, on a port that it keeps when it is started again."""
 
+    program: tuple[str, ...] = ("-m", "logplayer.cli")
+
     def __init__(self, address: str, *options: str) -> None:
         self._log = address
         self._options = options
@@ -171,7 +173,7 @@ class ServerProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        command = ("-m", "logplayer.cli", "log", "serve", "--log", self._log, "--listen", self.where, "--json")
+        command = (*self.program, "log", "serve", "--log", self._log, "--listen", self.where, "--json")
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, *self._options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

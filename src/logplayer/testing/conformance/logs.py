@@ -22,8 +22,8 @@ from logplayer.testing.conformance.log_check import AckedAppend, LogChecker, ent
 from logplayer.testing.conformance.logs_base import (
     CHECKS,
     SERVED_CHECKS,
-    Check,
     Harness,
+    LogCheck,
     NotApplicable,
     check,
     collect,
@@ -42,8 +42,8 @@ from logplayer.testing.conformance.logs_versions import check_versions
 __all__ = [
     "CHECKS",
     "SERVED_CHECKS",
-    "Check",
     "Harness",
+    "LogCheck",
     "NotApplicable",
     "check_another_payload_is_refused",
     "check_chain",

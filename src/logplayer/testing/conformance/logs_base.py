@@ -53,17 +53,17 @@ class Harness:
         raise NotApplicable("this harness cannot free the disk")
 
 
-Check = Callable[[Harness], Awaitable[None]]
-CHECKS: list[Check] = []
-SERVED_CHECKS: list[Check] = []
+LogCheck = Callable[[Harness], Awaitable[None]]
+CHECKS: list[LogCheck] = []
+SERVED_CHECKS: list[LogCheck] = []
 
 
-def check(function: Check) -> Check:
+def check(function: LogCheck) -> LogCheck:
     CHECKS.append(function)
     return function
 
 
-def served_check(function: Check) -> Check:
+def served_check(function: LogCheck) -> LogCheck:
     """A check of what only a log server does; the harness has ``served_at``."""
     SERVED_CHECKS.append(function)
     return function

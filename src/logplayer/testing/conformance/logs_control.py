@@ -152,7 +152,13 @@ async def check_rivals_for_one_decision(harness: Harness) -> None:
         for payload in (chain.encode(Takeover("", "two"), control), b"\xff"):
             with raises(e.ProducerConflict) as caught:
                 await in_time(log.append([NewEntry(CONTROL_PRODUCER, 1, payload, Kind.CONTROL)]))
-            assert vars(caught[0]) == {"index": index, "producer": CONTROL_PRODUCER, "sequence": 1}
+            assert vars(caught[0]) == {
+                "index": index,
+                "producer": CONTROL_PRODUCER,
+                "sequence": 1,
+                "newest": 1,
+                "newest_index": index,
+            }
         decisions = [TargetAdded(f"n{number}", number) for number in range(8)]
         taken = await in_time(asyncio.gather(*(chain.append(log, decision, MAP) for decision in decisions)))
         assert len({index for index, _ in taken}) == len(decisions)

@@ -69,7 +69,9 @@ async def _refuses(log: Log, indexes: dict[tuple[str, int], int], keys: Iterable
         for group in ([other], [new, other], [entry(producer, sequence), other]):
             with raises(e.ProducerConflict) as caught:
                 await in_time(log.append(group))
+            newest, newest_index = await log.newest(producer)
             found = {"index": indexes[producer, sequence], "producer": producer, "sequence": sequence}
+            found |= {"newest": newest, "newest_index": newest_index}
             assert vars(caught[0]) == found, f"{vars(caught[0])} instead of {found}"
         assert await in_time(log.append([entry(producer, sequence)])) == [indexes[producer, sequence]]
     assert (await log.info()).last == last, "a refused group left something in the log"

@@ -23,6 +23,7 @@ _CALLS: dict[str, Any] = {
     "Read": pb.ReadRequest(first=1, last=1),
     "Info": pb.InfoRequest(),
     "Newest": pb.NewestRequest(producer="p"),
+    "Alive": pb.AliveRequest(),
 }
 _FAR = OURS.newest + 1_000_000
 

@@ -245,14 +245,14 @@ class Kit:
         self.hang_up()
 
 
-Check = Callable[[Kit], Awaitable[None]]
-RULES: dict[str, Check] = {}
+TargetCheck = Callable[[Kit], Awaitable[None]]
+RULES: dict[str, TargetCheck] = {}
 
 
-def rule(name: str) -> Callable[[Check], Check]:
+def rule(name: str) -> Callable[[TargetCheck], TargetCheck]:
     """Put a check into the list under ``name``."""
 
-    def add(check: Check) -> Check:
+    def add(check: TargetCheck) -> TargetCheck:
         RULES[name] = check
         return check
 
@@ -298,7 +298,7 @@ async def conform(
     return verdicts
 
 
-async def _judge(kit: Kit, name: str, check: Check) -> RuleVerdict:
+async def _judge(kit: Kit, name: str, check: TargetCheck) -> RuleVerdict:
     says = (check.__doc__ or "").strip().splitlines()[0]
     try:
         await kit.resync()

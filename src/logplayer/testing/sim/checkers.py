@@ -29,19 +29,12 @@ from logplayer.core.effects import Report, SendBatch, StepDown
 from logplayer.core.entry import Session, Takeover
 from logplayer.core.fence import Batch
 from logplayer.core.target_queue import State
+from logplayer.testing.sim.violation import Violation
 from logplayer.testing.sim.world import SimLink, SimLog, SimTarget
 
 if TYPE_CHECKING:
     from logplayer.testing.sim.host import SimHost
     from logplayer.testing.sim.simulation import Simulation
-
-
-class Violation(Exception):
-    """A checker found that a promise is broken."""
-
-    def __init__(self, checker: str, message: str) -> None:
-        super().__init__(f"{checker}: {message}")
-        self.checker = checker
 
 
 class Checkers:

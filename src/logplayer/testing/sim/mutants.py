@@ -1,4 +1,4 @@
-"""Deliberate breaks of the core, each of which the simulator must catch.
+"""Deliberate breaks of the core and of Spark's driver, each of which the simulator must catch.
 
 A mutant is one or more edits of the core's source text, listed in ``mutants.toml``. It runs in a process of its own,
 whose import system makes the edits while it loads the modules, so the break is exactly what the table says and the
@@ -22,9 +22,14 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    module: str  # Below logplayer.core.
+    module: str  # Below logplayer.core, or with a dot below logplayer.
     old: str
     new: str
+
+    @property
+    def full(self) -> str:
+        """The module's full name."""
+        return f"logplayer.{self.module}" if "." in self.module else f"logplayer.core.{self.module}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,18 @@ class Mutant:
     name: str
     breaks: str
     edits: tuple[Edit, ...]
+    world: str = "small"  # Where it must be caught.
 
 
 def _load() -> tuple[Mutant, ...]:
     table = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text())
     return tuple(
-        Mutant(row["name"], row["breaks"], tuple(Edit(e["module"], e["old"], e["new"]) for e in row["edit"]))
+        Mutant(
+            row["name"],
+            row["breaks"],
+            tuple(Edit(e["module"], e["old"], e["new"]) for e in row["edit"]),
+            row.get("world", "small"),
+        )
         for row in table["mutant"]
     )
 
@@ -68,7 +79,7 @@ def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantOutcome:
     if result["caught"]:
         from logplayer.testing.sim.runner import run_seed
 
-        sound = run_seed(result["seeds"])
+        sound = run_seed(result["seeds"], mutant.world)
         if sound.violation:
             raise RuntimeError(f"seed {sound.seed} fails without any mutant: {sound.violation}")
     return MutantOutcome(name, mutant.breaks, result["caught"], result["seeds"])
@@ -80,7 +91,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self.edits: dict[str, list[Edit]] = {}
         for edit in mutant.edits:
-            self.edits.setdefault(f"logplayer.core.{edit.module}", []).append(edit)
+            self.edits.setdefault(edit.full, []).append(edit)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -114,7 +125,7 @@ def _hunt(name: str, seeds_max: int) -> dict[str, object]:
     from logplayer.testing.sim.runner import run_seed
 
     for seed in range(1, seeds_max + 1):
-        outcome = run_seed(seed)
+        outcome = run_seed(seed, mutant.world)
         if outcome.violation:
             return {"caught": outcome.violation, "seeds": seed}
     return {"caught": "", "seeds": seeds_max}

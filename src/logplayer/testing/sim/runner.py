@@ -10,11 +10,30 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from logplayer.core.invariants import InvariantViolation
-from logplayer.testing.sim.checkers import Violation
+from logplayer.testing.sim.driver_world import DriverWorld
+from logplayer.testing.sim.feed_world import FeedWorld
 from logplayer.testing.sim.options import options_for
 from logplayer.testing.sim.simulation import Simulation
+from logplayer.testing.sim.violation import Violation
 
 CHUNK = 100
+WORLDS = ("small", "large", "driver", "feed")
+SimWorld = Simulation | DriverWorld | FeedWorld
+
+
+def world_of(seed: int, world: str = "small") -> SimWorld:
+    """What ``seed`` stands for in this world."""
+    if world == "driver":
+        return DriverWorld(seed)
+    if world == "feed":
+        return FeedWorld(seed)
+    return Simulation(options_for(seed, world=world))
+
+
+def describe(seed: int, world: str) -> str:
+    """The options of a seed, in one line."""
+    made = world_of(seed, world)
+    return str(made.options if isinstance(made, Simulation) else f"seed={seed} {made}")
 
 
 class SeedOutcome(NamedTuple):
@@ -43,7 +62,7 @@ class Campaign(NamedTuple):
 
 def run_seed(seed: int, world: str = "small") -> SeedOutcome:
     """Run one seed to its end. Anything that the core or a checker raises is a violation, and so is a crash."""
-    sim = Simulation(options_for(seed, world=world))
+    sim = world_of(seed, world)
     violation = ""
     try:
         sim.run()

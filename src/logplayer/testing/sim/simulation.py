@@ -29,9 +29,10 @@ from logplayer.core.entry import (
 from logplayer.core.fence import Position
 from logplayer.core.player import Player
 from logplayer.core.trace import Sink, config
-from logplayer.testing.sim.checkers import Checkers, Violation
+from logplayer.testing.sim.checkers import Checkers
 from logplayer.testing.sim.host import SimHost
 from logplayer.testing.sim.options import SimOptions
+from logplayer.testing.sim.violation import Violation
 from logplayer.testing.sim.world import LOG_ID, Every, SimLog, SimTarget, owner_by
 from logplayer.wire.entries import encode_mutation, route_transaction
 

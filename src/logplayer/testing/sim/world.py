@@ -99,7 +99,7 @@ class SimLink:
 
 
 @dataclass(slots=True)
-class Applied:
+class AppliedDelivery:
     """One delivery, as the target's store holds it."""
 
     index: int
@@ -115,7 +115,7 @@ class SimTarget:
     def __init__(self, name: str, schedule: Schedule, start: Position, trace: Sink | None) -> None:
         self.name = name
         self.position = start
-        self.applied: list[Applied] = []
+        self.applied: list[AppliedDelivery] = []
         self.poisoned: Container[int] = ()
         self.lie: Lie | None = None  # What it answers to every Open, instead of the truth.
         self.lies: set[tuple[str, int]] = set()  # What it has claimed, for the checkers.
@@ -208,7 +208,7 @@ class SimTarget:
     def _apply(self, link: SimLink, batch: Batch) -> None:
         self.position = advance(self.position, batch)
         for m in batch.messages:
-            self.applied.append(Applied(m.index, m.payload, m.quarantine, link.session, self.accepted[-1]))
+            self.applied.append(AppliedDelivery(m.index, m.payload, m.quarantine, link.session, self.accepted[-1]))
         self._record("apply", link.session, index=batch.to)
 
     # --- Answers and endings --------------------------------------------------------------------------------

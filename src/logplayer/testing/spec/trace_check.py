@@ -18,9 +18,9 @@ from pathlib import Path
 from logplayer.errors import LogPlayerError
 from logplayer.java import find_java
 from logplayer.testing.spec.tlc import Tlc, TlcRun, spec_dir
-from logplayer.testing.spec.trace_module import Line, Trace, module_text, parse, read_lines
+from logplayer.testing.spec.trace_module import Trace, TraceLine, module_text, parse, read_lines
 
-__all__ = ["Line", "TraceVerdict", "Unexplained", "check", "read_lines"]
+__all__ = ["TraceLine", "TraceVerdict", "Unexplained", "check", "read_lines"]
 
 _CONSTANTS = {
     "Players": "TracePlayers",
@@ -38,7 +38,7 @@ class Unexplained:
     """A line that no order of the nodes explains: the first such line of its node."""
 
     node: str
-    line: Line
+    line: TraceLine
     why: str
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class TraceVerdict:
 
 
 def check(
-    trace_lines: Iterable[str | Line],
+    trace_lines: Iterable[str | TraceLine],
     *,
     tlc: Tlc | None = None,
     directory: Path | None = None,

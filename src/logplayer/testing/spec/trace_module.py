@@ -22,7 +22,7 @@ from typing import Any
 
 from logplayer.errors import UserError
 
-Line = Mapping[str, Any]
+TraceLine = Mapping[str, Any]
 
 _SESSION = ("target", "epoch", "term")
 # What each kind of line holds besides its node.
@@ -56,17 +56,17 @@ _INDEXES = frozenset({"current", "index", "after", "through", "prev", "to"})
 class Trace:
     """A trace whose form is right; whether it tells a legal run is for TLC to say."""
 
-    config: Line
-    nodes: dict[str, list[Line]]  # In the order in which the nodes first appear.
+    config: TraceLine
+    nodes: dict[str, list[TraceLine]]  # In the order in which the nodes first appear.
 
     @property
     def total(self) -> int:
         return sum(map(len, self.nodes.values()))
 
 
-def read_lines(lines: Iterable[str | Line]) -> list[Line]:
+def read_lines(lines: Iterable[str | TraceLine]) -> list[TraceLine]:
     """Lines of JSON, or what they stand for, as mappings; blank lines are left out."""
-    found: list[Line] = []
+    found: list[TraceLine] = []
     for number, line in enumerate(lines, 1):
         if isinstance(line, str):
             if not line.strip():
@@ -81,21 +81,21 @@ def read_lines(lines: Iterable[str | Line]) -> list[Line]:
     return found
 
 
-def parse(lines: Iterable[str | Line]) -> Trace:
+def parse(lines: Iterable[str | TraceLine]) -> Trace:
     """Check the form of a trace: one config line first, and in each line the fields that its kind needs."""
     rows = read_lines(lines)
     if not rows or rows[0].get("ev") != "config":
         raise UserError("a trace begins with its config line; the first line here is another")
     config = rows[0]
     _check_config(config)
-    nodes: dict[str, list[Line]] = {}
+    nodes: dict[str, list[TraceLine]] = {}
     for number, row in enumerate(rows[1:], 2):
         _check_row(number, row, config)
         nodes.setdefault(row["node"], []).append(row)
     return Trace(config, nodes)
 
 
-def _check_config(config: Line) -> None:
+def _check_config(config: TraceLine) -> None:
     for name in ("entries", "targets", *CONFIG_NUMBERS):
         if name not in config:
             raise UserError(f"the trace's config line lacks {name!r}")
@@ -112,7 +112,7 @@ def _check_config(config: Line) -> None:
         last = index
 
 
-def _check_row(number: int, row: Line, config: Line) -> None:
+def _check_row(number: int, row: TraceLine, config: TraceLine) -> None:
     kind = row.get("ev")
     if kind not in FIELDS:
         raise UserError(f"trace line {number} has ev {kind!r}; known are {', '.join(FIELDS)}")
@@ -178,7 +178,7 @@ def module_text(trace: Trace) -> str:
     )
 
 
-def _named_indexes(rows: Iterable[Line]) -> Iterable[int]:
+def _named_indexes(rows: Iterable[TraceLine]) -> Iterable[int]:
     for row in rows:
         for name in FIELDS[row["ev"]]:
             if name in _INDEXES:
@@ -194,7 +194,7 @@ class _Translator:
     terms: _Numbering
     names: Mapping[str, str]
 
-    def row(self, row: Line) -> str:
+    def row(self, row: TraceLine) -> str:
         facts = [f"ev |-> {_text(row['ev'])}"]
         facts += [f"{name} |-> {self._value(name, row[name])}" for name in FIELDS[row["ev"]]]
         return "[" + ", ".join(facts) + "]"
