@@ -89,6 +89,8 @@ WRONG = {
         '[map]\nkind = "range"\ntargets = ["a", "b", "c"]\nbounds = ["m", "b"]\n',
         ("[map]", "sort the bounds"),
     ),
+    "tables that are no sections": ("[tables]\norders = 1\n", ("[tables.orders]", "may have columns")),
+    "table with an unknown key": ("[tables.orders]\nrename = 'x'\n", ("[tables.orders]", "constants, ignore, name")),
     "negative groups": ("[spark]\ngroups = -1\n", ("[spark] groups = -1", "0 (as many as fit) or more")),
     "certificate without key": ('[security]\ncert = "c.pem"\n', ("[security]", "no key", "give both")),
     "no token there": ('[security]\ntoken_file = "nowhere"\n', ("[security]", "token file nowhere", "check the path")),

@@ -19,6 +19,7 @@ import pytest
 
 import logplayer
 from logplayer.errors import Unavailable, UserError
+from tests.servers import require
 
 DEAD = "127.0.0.1:1"  # Nobody may listen there without asking, and nobody does.
 SQLITE = ("--store", "sqlite", "--path", "a.db", "--id", "a")
@@ -89,7 +90,7 @@ def test_a_log_that_another_process_writes_is_busy(command: tuple[str, ...], tmp
 
 
 def test_a_rocksdb_that_another_process_has_open_is_busy(tmp_path: Path) -> None:
-    pytest.importorskip("rocksdict")
+    require("rocksdict")
     from logplayer.target.stores.open import open_store
 
     held = open_store("rocksdb", "a", path=str(tmp_path / "a"))

@@ -10,6 +10,17 @@ import pytest
 from tests import ROOT
 
 
+def test_the_first_example_takes_at_most_ten_lines_to_a_delivered_row() -> None:
+    """From the import to the wait for the row; the page itself runs in tests/docs."""
+    first = (ROOT / "docs" / "api.md").read_text().partition("```python\n")[2].partition("```")[0]
+    lines = [line.strip() for line in first.splitlines() if line.strip()]
+    [delivered] = [nth for nth, line in enumerate(lines, 1) if line == "await receipt.applied()"]
+    assert lines[0].startswith("import")
+    assert "import logplayer as lp" in lines[:delivered]
+    assert delivered <= 10
+    assert lines[delivered].startswith("print(shard.get("), "it shows the row"
+
+
 @pytest.mark.parametrize(
     ("name", "words", "shown"),
     [

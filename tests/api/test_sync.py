@@ -14,6 +14,7 @@ import pytest
 import logplayer as lp
 from logplayer import sync
 from logplayer.testing.conformance.log_harness import ServerProcess
+from logplayer.wire import grpc_threads as threads_of_grpc
 
 PROGRAM = """
 import glob, os, sys
@@ -29,12 +30,12 @@ import logplayer as lp
 log = lp.sync.open_log(sys.argv[1])
 producer = log.producer()
 if sys.argv[2] == "used":
-    producer.append(lp.put("parent", "1"), timeout=20)
+    producer.append(lp.put("parent", "1"), timeout=120)
 names = set()
 for worker in range(3):
     reading, writing = os.pipe()
     if os.fork() == 0:
-        receipts = [producer.append(lp.put(f"{worker}/{n}", "1"), timeout=20) for n in range(5)]
+        receipts = [producer.append(lp.put(f"{worker}/{n}", "1"), timeout=120) for n in range(5)]
         os.write(writing, receipts[0].producer.encode())
         sys.exit(0 if [r.sequence for r in receipts] == [1, 2, 3, 4, 5] else 7)
     os.close(writing)
@@ -42,7 +43,7 @@ for worker in range(3):
     assert os.wait()[1] == 0
 assert not found_at_forks, f"a fork copies the mutex that one of them holds: {found_at_forks}"
 assert len(names) == 3, "each process has a producer of its own"
-before = producer.append(lp.put("parent", "2"), timeout=20)
+before = producer.append(lp.put("parent", "2"), timeout=120)
 assert log.info().last == before.index
 print(before.index)
 """
@@ -88,7 +89,7 @@ def test_a_forked_process_has_a_log_of_its_own(server: str, parent: str) -> None
         [sys.executable, "-c", PROGRAM, server, parent],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,  # Longer than its own deadlines.
         check=False,
         env={**os.environ, "PYTHONFAULTHANDLER": "1"},
     )
@@ -115,7 +116,7 @@ def test_an_address_that_is_none_is_refused_at_once() -> None:
 
 def test_a_fork_waits_for_the_threads_of_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [["grpc_global_tim"], ["event_engine"], []]
-    monkeypatch.setattr(sync, "_grpc_threads", lambda: answers.pop(0))
+    monkeypatch.setattr(threads_of_grpc, "running", lambda: answers.pop(0))
     with lp.sync.open_log(f"file://{tmp_path}/log") as log:
         log.info()
         sync._retire()

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from logplayer.cli.common import json_option
+from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import named_targets
 from logplayer.cli.security import security_from, security_options
-from logplayer.cli.target import run_loop
 from logplayer.core.claims import REMEDY
 from logplayer.errors import UserError
 from logplayer.log.file.backup import LogBackup, backup_log, restore_log

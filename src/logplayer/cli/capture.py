@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import uvloop
 
-from logplayer.cli.common import StoryGroup, event_line, json_option, log_format_option
+from logplayer.cli.common import StoryGroup, event_line, http_option, json_option, log_format_option, serving
+from logplayer.cli.options import parse_places, place_option
 from logplayer.cli.security import OPTIONS, security_from, security_options
-from logplayer.errors import ConfigError
+from logplayer.errors import ConfigError, UserError
 from logplayer.log.open import open_log, parse
+from logplayer.observe.instruments import CaptureCounts
 from logplayer.observe.logs import log_to_stderr
+from logplayer.player.maps import parse_map
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
@@ -46,8 +51,13 @@ def capture() -> None:
     envvar="LOGPLAYER_LOG",
     help="file:///path, grpc://…, etcd://…, nats://… or kafka://…",
 )
+@place_option
 @click.option(
-    "--place", multiple=True, metavar="[TABLE=]COLUMN", help="Key column that decides where rows live (hash[tag] maps)."
+    "--map",
+    "shard_map",
+    default="",
+    metavar="MAP",
+    help="Warn of foreign keys that this map tears, while the log has no map of its own.",
 )
 @click.option("--no-snapshot", is_flag=True, help="Do not copy the rows that are there; begin at the slot's position.")
 @click.option(
@@ -81,6 +91,14 @@ def capture() -> None:
 )
 @click.option("--split-large", is_flag=True, help="Cut transactions over the entry limit into several entries.")
 @click.option("--until-now", is_flag=True, help="End when all that was committed at the start is in the log.")
+@http_option
+@click.option(
+    "--linger",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="After a stop that waits for you, answer at --http for so long, so that metrics show the reason.",
+)
 @log_format_option
 @json_option
 @security_options(server=False)
@@ -98,7 +116,8 @@ def postgres(**options: Any) -> None:
     security = security_from(**{key: options.pop(key) for key in OPTIONS if key in options})
     log_to_stderr(options.pop("log_format"))
     address, as_json, until_now = (options.pop(name) for name in ("address", "as_json", "until_now"))
-    uvloop.run(_run(_settings(**options), address, security, as_json, until_now))
+    http = _Http(options.pop("http_address"), options.pop("linger"))
+    uvloop.run(_run(_settings(**options), address, security, as_json, until_now, http))
 
 
 def _settings(
@@ -111,20 +130,17 @@ def _settings(
     ddl_targets: str,
     split_large: bool,
     unfit: str,
+    shard_map: str,
     **on: str,
 ) -> CaptureSettings:
     from logplayer.capture.settings import CaptureSettings, Choices
 
-    places = {}
-    for one in place:
-        table, _, column = one.rpartition("=")
-        places[table] = column
     return CaptureSettings(
         url,
         slot,
         publication or slot,
         _names("--tables", tables),
-        places,
+        parse_places(place),
         not no_snapshot,
         Choices(
             schema_change=on["on_schema_change"],
@@ -134,6 +150,7 @@ def _settings(
             split_large=split_large,
             ddl_targets=_names("--ddl-targets", ddl_targets) if ddl_targets else (),
         ),
+        parse_map(shard_map) if shard_map else None,
     )
 
 
@@ -144,7 +161,14 @@ def _names(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
-async def _run(settings: CaptureSettings, address: str, security: Security, as_json: bool, until_now: bool) -> None:
+class _Http(NamedTuple):
+    address: str
+    linger_seconds: float
+
+
+async def _run(
+    settings: CaptureSettings, address: str, security: Security, as_json: bool, until_now: bool, http: _Http
+) -> None:
     try:
         from logplayer.capture.postgres import capture_postgres
     except ModuleNotFoundError as error:
@@ -159,16 +183,38 @@ async def _run(settings: CaptureSettings, address: str, security: Security, as_j
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    from logplayer.admin.app import serve as serve_face
+    from logplayer.admin.capture_face import capture_face
+
+    counts = CaptureCounts()
+    face = capture_face(settings.slot, settings.producer, settings.tables, counts)
     log = await open_log(address, security)
     progress = _Progress(as_json)
     try:
-        entries = await capture_postgres(
-            log, settings, stop=stop, until_now=until_now, say=progress.around(say), progress=progress
-        )
+        async with serving(serve_face(face, security), http.address) as taken:
+            if taken:
+                say("serving", {"http": taken})
+            told, shown = progress.around(say), progress
+            try:
+                entries = await capture_postgres(
+                    log, settings, stop=stop, until_now=until_now, say=told, progress=shown, counts=counts
+                )
+            except UserError as error:
+                if taken and http.linger_seconds:
+                    await _linger(str(error), stop, http.linger_seconds)
+                raise
     finally:
         progress.end()
         await log.close()
     say("stopped", {"entries": entries})
+
+
+async def _linger(why: str, stop: asyncio.Event, seconds: float) -> None:
+    """Leave the last word of status and metrics to be read."""
+    logging.getLogger("logplayer.capture").error("stopped, and answering over HTTP for %g s: %s", seconds, why)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 class _Progress:

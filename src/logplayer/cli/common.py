@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,15 @@ from logplayer.player.ended import Ended
 
 if TYPE_CHECKING:
     from logplayer.admin.http_server import HttpServer
+
+
+def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run the event loop, the fast one where it exists."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 class StoryGroup(click.Group):

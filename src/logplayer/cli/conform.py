@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from logplayer.cli.common import json_option
+from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.security import security_from, security_options
-from logplayer.cli.target import run_loop
 from logplayer.errors import TargetError, UserError
 from logplayer.log.json_lines import EXAMPLE, parse_line
 from logplayer.testing.conformance.targets import Dump, Restart, RuleVerdict, SampleTransaction

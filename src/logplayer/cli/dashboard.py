@@ -16,10 +16,9 @@ import click
 from logplayer.admin.app import serve
 from logplayer.admin.http_client import ask
 from logplayer.admin.relay import Relay, following
-from logplayer.cli.common import json_option, serving
+from logplayer.cli.common import json_option, run_loop, serving
 from logplayer.cli.options import player_option
 from logplayer.cli.security import security_from, security_options
-from logplayer.cli.target import run_loop
 from logplayer.wire.security import Security
 
 HERE = "127.0.0.1:7280"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logplayer.admin.http_client import ask
-from logplayer.cli.options import common_options, merge
+from logplayer.cli.common import run_loop
+from logplayer.cli.options import common_options, mapping_from, merge
 from logplayer.cli.security import security_options
-from logplayer.cli.target import run_loop
 from logplayer.errors import ConfigError, UserError
 from logplayer.log.open import LogPlace
 from logplayer.wording import plural
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from logplayer.spark.jobs.verdict import AuditVerdict
+    from logplayer.target.stores.tables.mapping import TableMapping
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,12 +50,26 @@ def _session(master: str) -> Iterator[SparkSession]:
         session.stop()
 
 
+@contextmanager
+def progress_bar(label: str, count: int) -> Iterator[Callable[[int], None]]:
+    """The progress of a job's tasks, on a terminal."""
+    with click.progressbar(length=count, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        yield bar.update
+
+
 def _begin(config_path: str | None, log_address: str, master: str, secure: dict[str, Any]) -> tuple[LogPlace, str]:
-    """The log and the master. Before anything is asked over gRPC: Spark's start forks, and gRPC's own fork handlers
-    crash in it."""
+    """The log and the master."""
+    return _begin_with(config_path, log_address, master, secure)[:2]
+
+
+def _begin_with(
+    config_path: str | None, log_address: str, master: str, secure: dict[str, Any]
+) -> tuple[LogPlace, str, TableMapping]:
+    """The same, and how the configuration names tables. Before anything is asked over gRPC: Spark's start forks, and
+    gRPC's own fork handlers crash in it."""
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     config = merge(config_path, log_address, secure=secure)
-    return LogPlace(config.log, config.security), master or config.spark.master
+    return LogPlace(config.log, config.security), master or config.spark.master, config.tables
 
 
 def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
@@ -100,7 +115,7 @@ def archive(
     todo = prepare_archive(log, path, range_entries)
     if todo.ranges:
         with _session(master) as session:
-            done = fill_archive(session, todo)
+            done = fill_archive(session, todo, show=progress_bar)
     else:
         done = fill_archive(None, todo)
     trimmed, kept_by = _trim_archived(log, done.through, force) if trim and done.through else (0, "")
@@ -138,6 +153,8 @@ def _trim_archived(log: LogPlace, through: int, force: bool) -> tuple[int, str]:
 @click.option("--archive", default="", help="Where entries are that the log no longer has.")
 @click.option("--map", "first_map", default="", help="The first shard map, if the log has no record of it.")
 @click.option("--scratch", default="", help="Temporary files: a place that all executors reach; default: this machine.")
+@click.option("--schema", default="", help="For postgres-tables: where the tables are.  [default: public]")
+@click.option("--mapping", default="", metavar="FILE", help="For stores of tables: as of 'target serve'.")
 def audit(
     config_path: str | None,
     log_address: str,
@@ -147,6 +164,8 @@ def audit(
     archive: str,
     first_map: str,
     scratch: str,
+    schema: str,
+    mapping: str,
     master: str,
     as_json: bool,
     **secure: Any,
@@ -155,20 +174,28 @@ def audit(
 
     \b
     logplayer audit --log file:///var/lib/wal --store a=sqlite:/var/lib/a.db --target b=grpc://127.0.0.1:7202
+    logplayer audit --log file:///var/lib/wal --store shop=postgres-tables:postgresql://127.0.0.1/shop
     """
-    from logplayer.spark.jobs.routes import parse_map
+    from logplayer.spark.routes import parse_map
 
     wanted, named = pairs(targets, "--target"), pairs(stores, "--store")
     shard_map = parse_map(first_map) if first_map else None
-    log, master = _begin(config_path, log_address, master, secure)
+    log, master, configured = _begin_with(config_path, log_address, master, secure)
     from logplayer.spark.jobs.audit import judge, prepare
 
     prepared = prepare(
-        log.address, addresses=wanted, stores=named, archive=archive, first_map=shard_map, security=log.security
+        log.address,
+        addresses=wanted,
+        stores=named,
+        archive=archive,
+        first_map=shard_map,
+        security=log.security,
+        schema=schema,
+        mapping=mapping_from(mapping, configured),
     )
     if prepared.stood:
         with _session(master) as session:
-            verdicts = judge(session, prepared, scratch=scratch)
+            verdicts = judge(session, prepared, scratch=scratch, show=progress_bar)
     else:
         verdicts = list(prepared.verdicts.values())
     for verdict in verdicts:
@@ -250,7 +277,7 @@ def backfill(
     logplayer backfill --log grpc://127.0.0.1:7100 --target c=grpc://127.0.0.1:7203 --target d=grpc://127.0.0.1:7204 \\
         --map hash:c,d
     """
-    from logplayer.spark.jobs.routes import parse_map
+    from logplayer.spark.routes import parse_map
 
     served, built = pairs(targets, "--target"), pairs(stores, "--store")
     maps = [parse_map(text) if text else None for text in (new_map, first_map)]
@@ -278,6 +305,7 @@ def backfill(
             security=log.security,
             tasks=tasks,
             scratch=scratch,
+            show=progress_bar,
         )
     for filled in done:
         if as_json:

@@ -23,7 +23,7 @@ from logplayer.log.json_lines import record_to_dict, record_to_text
 from logplayer.log.open import open_log, parse
 from logplayer.log.protocol import Info, Log
 from logplayer.log.verify import verify_log
-from logplayer.observe.logs import log_to_stderr
+from logplayer.observe.logs import log_to_stderr, process_is
 from logplayer.player.trim_check import check_trim
 from logplayer.wire.security import Security
 from logplayer.wording import plural
@@ -102,9 +102,10 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     opened = await open_log(address, security_from(**{key.removeprefix("log_"): to_log[key] for key in to_log}))
     try:
+        info = await opened.info()
+        process_is(log_id=info.log_id)
         server = LogServer(opened, security)
         bound = await server.start(host, int(port))
-        info = await opened.info()
         async with serving(serve_face(log_face(address, opened, server), security), http_address) as http:
             said = {"address": f"grpc://{host}:{bound}", "log": address, "log_id": info.log_id, "pid": os.getpid()}
             said |= {"http": http} if http else {}

@@ -1,4 +1,4 @@
-"""The ``logplayer`` command. Each verb lives beside the code that it runs and is imported only when it is used."""
+"""The ``logplayer`` command. Each verb has a file beside this one, which is imported only when it is used."""
 
 from __future__ import annotations
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from logplayer.cli.common import StoryGroup, json_option
+from logplayer.cli.common import StoryGroup, json_option, run_loop
 from logplayer.cli.options import common_options, merge
 from logplayer.cli.security import security_options
-from logplayer.cli.target import run_loop
 from logplayer.config import Config
 from logplayer.core.control_state import Control
 from logplayer.core.entry import MapChanged

@@ -15,6 +15,7 @@ from logplayer.core.entry import ExplicitMap, ShardMap
 from logplayer.errors import ConfigError, UserError
 from logplayer.log.open import parse as parse_log
 from logplayer.names import check_target
+from logplayer.target.stores.tables.mapping import TableMapping, read_mapping
 from logplayer.wire.addresses import parse as parse_target
 
 
@@ -39,6 +40,23 @@ def player_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="HOST:PORT",
         help="The player's HTTP address.",
     )(command)
+
+
+def place_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--place: what decides where the rows of a table live."""
+    text = "Key column that decides where rows live (hash[tag] maps)."
+    return click.option("--place", multiple=True, metavar="[TABLE=]COLUMN", help=text)(command)
+
+
+def parse_places(given: Sequence[str]) -> dict[str, str]:
+    """The column that ``--place`` gives each table; the table ``""`` stands for all."""
+    places = {}
+    for one in given:
+        table, _, column = one.rpartition("=")
+        if not column:
+            raise ConfigError(f"--place {one!r} names no column; write COLUMN, or TABLE=COLUMN")
+        places[table] = column
+    return places
 
 
 def operator_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,3 +113,10 @@ def parse_pair(pair: str) -> tuple[str, str]:
     if not found or not name or not address:
         raise ConfigError(f"--target {pair!r} is not NAME=ADDRESS, for example shard1=grpc://127.0.0.1:7201")
     return check_target(name, "--target "), address
+
+
+def mapping_from(file: str, configured: TableMapping) -> TableMapping:
+    """What --mapping says, or else the configuration."""
+    if file and configured:
+        raise UserError("--mapping and [tables] of --config say the same thing; give one of them")
+    return read_mapping(file) if file else configured

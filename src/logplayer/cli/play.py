@@ -16,16 +16,16 @@ from logplayer.admin.app import serve
 from logplayer.admin.http_client import ask
 from logplayer.admin.http_server import HttpServer
 from logplayer.admin.player_face import Stage
-from logplayer.cli.common import end_line, event_line, log_format_option
+from logplayer.cli.common import end_line, event_line, log_format_option, run_loop
 from logplayer.cli.options import common_options, merge, operator_option
 from logplayer.cli.security import security_options
-from logplayer.cli.target import run_loop, trace_to
+from logplayer.cli.target import trace_to
 from logplayer.config import Config
 from logplayer.core.trace import Sink
 from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
 from logplayer.log.open import check_protection
 from logplayer.log.protocol import Log
-from logplayer.observe.logs import log_to_stderr
+from logplayer.observe.logs import log_to_stderr, process_is
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.player.shell import Shell
 from logplayer.player.standby import StandbyWatch
@@ -170,11 +170,16 @@ async def _play_turns(log: Log, config: Config, stage: Stage, sink: Sink | None,
             stage.waiting.stands_by(False)
         shell = stage.shell = Shell(log, config, sink, stage.timeline)
         shell.waiting = stage.waiting
-        shell.on_started = lambda: says("playing", targets=len(shell.core.queues))  # noqa: B023
+        shell.on_started = lambda: _started(shell, says)  # noqa: B023
         ended = await shell.run()
         if not (config.standby and ended.superseded) or stage.stop.is_set():
             return ended
         says("superseded", epoch=ended.epoch)
+
+
+def _started(shell: Shell, says: _Says) -> None:
+    process_is(log_id=shell.log_id, group=shell.core.group, epoch=shell.core.epoch)
+    says("playing", targets=len(shell.core.queues))
 
 
 async def _listen(server: HttpServer, config: Config) -> str:

@@ -18,12 +18,12 @@ from logplayer.core.standby import Standby
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.spark import event_loop
 from logplayer.spark.resident.driver import Resident
-from logplayer.spark.session import make_session
+from logplayer.spark.session import PLAY_SETTINGS, make_session
 
 
 def play_resident(config: Config, *, as_json: bool) -> None:
     """Play until Ctrl-C or SIGTERM, which drain and end. A standby that is superseded stands by again."""
-    session = make_session("logplayer play", config.spark.master)
+    session = make_session("logplayer play", config.spark.master, PLAY_SETTINGS)
     memory = Standby()
     try:
         while True:

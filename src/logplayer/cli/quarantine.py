@@ -14,11 +14,10 @@ from typing import Any
 import click
 
 from logplayer.admin.http_client import ask
-from logplayer.cli.common import json_option
+from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.members import decide
 from logplayer.cli.options import common_options, merge, player_option
 from logplayer.cli.security import security_options
-from logplayer.cli.target import run_loop
 from logplayer.config import Config
 from logplayer.core.entry import Quarantined, QuarantineRevoked
 from logplayer.errors import ConfigError, LogPlayerError

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 
+from logplayer.errors import UserError
 from logplayer.testing.sim.mutants import MUTANTS, SEEDS_MAX, run_mutant
 from logplayer.testing.sim.options import options_for
-from logplayer.testing.sim.runner import Campaign, run_campaign
+from logplayer.testing.sim.runner import WORLDS, Campaign, describe, run_campaign
 from logplayer.testing.sim.simulation import Simulation
 
 
@@ -21,7 +22,11 @@ from logplayer.testing.sim.simulation import Simulation
 @click.argument("seed", type=click.IntRange(min=0), required=False)
 @click.option("--runs", type=click.IntRange(min=1), help="How many seeds to run, from SEED (or 1) on.")
 @click.option(
-    "--world", type=click.Choice(["small", "large"]), default="small", show_default=True, help="How much is in it."
+    "--world",
+    type=click.Choice(WORLDS),
+    default="small",
+    show_default=True,
+    help="A pipeline with little or much in it, the driver of players on Spark, or feeds (sinks, backfill).",
 )
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.  [default: all cores]"
@@ -51,13 +56,15 @@ def sim(
         _hunt(jobs, as_json)
         return
     if trace is not None:
+        if world not in ("small", "large"):
+            raise UserError(f"--trace writes what a pipeline does: use --world small or large, not {world}")
         _write_trace(1 if seed is None else seed, world, trace)
         return
     first = seed if seed is not None else (random.SystemRandom().randrange(1, 2**31) if fresh else 1)
     count = runs if runs is not None else (1 if seed is not None else 1000)
     _say(as_json, f"sim: seeds {first}..{first + count - 1} world={world} jobs={jobs}")
     if count == 1:
-        _say(as_json, f"sim: {options_for(first, world=world)}")
+        _say(as_json, f"sim: {describe(first, world)}")
     campaign = _run(first, count, world, jobs, as_json)
     _report(campaign, world, as_json)
     if campaign.failures:
@@ -86,7 +93,7 @@ def _report(campaign: Campaign, world: str, as_json: bool) -> None:
         return
     for failure in campaign.failures[:5]:
         click.echo(f"sim: seed {failure.seed}: {failure.violation}")
-        click.echo(f"sim:   {options_for(failure.seed, world=world)}")
+        click.echo(f"sim:   {describe(failure.seed, world)}")
         click.echo(f"sim:   replay with: logplayer sim {failure.seed} --world {world}")
     click.echo(
         f"sim: {campaign.runs} runs, {campaign.steps} steps, {campaign.faults} faults, "

@@ -164,10 +164,10 @@ def _check_traces(tlc: Tlc, names: tuple[str, ...], as_json: bool) -> bool:
     return fine
 
 
-def _traces_of(names: tuple[str, ...]) -> Iterator[tuple[list[str], list[trace_check.Line]]]:
+def _traces_of(names: tuple[str, ...]) -> Iterator[tuple[list[str], list[trace_check.TraceLine]]]:
     """The traces in these files: a config line begins the next one, wherever it is."""
     files: list[str] = []
-    lines: list[trace_check.Line] = []
+    lines: list[trace_check.TraceLine] = []
     for name in names:
         try:
             found = trace_check.read_lines(Path(name).read_text().splitlines())

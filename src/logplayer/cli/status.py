@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from logplayer.admin.http_client import ask
-from logplayer.cli.common import json_option
+from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import player_option
 from logplayer.cli.security import security_from, security_options
-from logplayer.cli.target import run_loop
 from logplayer.errors import Unavailable
 from logplayer.player.status_table import status_table
 from logplayer.wire.security import Security

@@ -9,38 +9,32 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from logplayer.admin.app import serve as serve_face
-from logplayer.admin.http_server import HttpServer
-from logplayer.admin.target_face import target_face
-from logplayer.cli.common import StoryGroup, http_option, json_option, log_format_option, serving
+from logplayer import config
+from logplayer.cli.common import StoryGroup, http_option, json_option, log_format_option, run_loop, serving
+from logplayer.cli.options import mapping_from
 from logplayer.cli.security import security_from, security_options
 from logplayer.core import digest as digests
 from logplayer.core.fence import Position
 from logplayer.errors import UserError
 from logplayer.log.json_lines import payload_to_dict, readable
 from logplayer.names import check_target
-from logplayer.observe.logs import log_to_stderr
+from logplayer.observe.logs import log_to_stderr, process_is
 from logplayer.target import client
-from logplayer.target.host import Trace
+from logplayer.target.host import TraceSink
 from logplayer.target.places import path_for, read_url
 from logplayer.target.protocol import Store, Target
 from logplayer.target.server import TargetServer
-from logplayer.target.stores.open import STORES, open_store
+from logplayer.target.stores.open import STORES, TABLE_STORES, open_store
 from logplayer.target.stores.own import open_own
+from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 
-
-def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run the event loop, the fast one where it exists."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
+if TYPE_CHECKING:
+    from logplayer.admin.http_server import HttpServer
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +114,7 @@ def target() -> None:
     help="The target's name, as players know it; may be given several times, with {id} in --path.",
 )
 @functools.partial(place_options, kinds=StoreKind())
+@click.option("--config", "config_path", default="", metavar="FILE", help="Read [tables] of this logplayer.toml.")
 @click.option("--listen", default="", metavar="HOST:PORT", help="Listen here for grpc:// players.")
 @click.option("--listen-tcp", default="", metavar="HOST:PORT", help="Listen here for tcp:// players.")
 @http_option
@@ -133,6 +128,7 @@ def serve(
     url: str,
     schema: str,
     mapping: str,
+    config_path: str,
     names: tuple[str, ...],
     listen: str,
     listen_tcp: str,
@@ -154,19 +150,24 @@ def serve(
     A store of your own is named by its class, in a module that Python finds or in a file. It is made with two
     arguments: what --path or --url says, and the target's name.
     """
+    from logplayer.admin.app import serve as serve_face
+    from logplayer.admin.target_face import target_face
+
     if not listen and not listen_tcp:
         raise UserError("a target needs somewhere to listen: give --listen HOST:PORT, --listen-tcp HOST:PORT, or both")
+    log_to_stderr(log_format)  # Stores have something to say when they are opened.
+    if len(names) == 1:
+        process_is(target=names[0])
     security = security_from(**secure)
-    server = TargetServer(
-        _stores(kind, names, path, url, schema=schema, mapping=mapping), security, trace_to(trace) if trace else None
-    )
-    log_to_stderr(log_format)
+    named = mapping_from(mapping, config.load(config_path).tables if config_path else NO_MAPPING)
+    stores = _stores(kind, names, path, url, schema=schema, mapping=named if kind in TABLE_STORES else mapping)
+    server = TargetServer(stores, security, trace_to(trace) if trace else None)
     http = serve_face(target_face(server), security)
     run_loop(_serve(server, names, {"grpc": listen, "tcp": listen_tcp}, (http, http_address), as_json))
 
 
 def _stores(
-    kind: str, names: Sequence[str], path: str, url: str, schema: str = "", mapping: str = ""
+    kind: str, names: Sequence[str], path: str, url: str, schema: str = "", mapping: str | TableMapping = ""
 ) -> dict[str, Target]:
     """A store for each name; those that were opened are closed if one cannot be."""
     for name in names:
@@ -213,7 +214,7 @@ async def _serve(
         click.echo(f"target {name} stopped at index {server.position(name).index}")
 
 
-def trace_to(path: str) -> Trace:
+def trace_to(path: str) -> TraceSink:
     """A trace sink that appends to a file; each line is whole even if the process is killed after it."""
     try:
         file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - it lives as long as the process.

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from logplayer.cli.common import json_option
+from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import common_options, merge
 from logplayer.cli.security import security_options
-from logplayer.cli.target import run_loop, store_options
+from logplayer.cli.target import store_options
 from logplayer.config import Config
 from logplayer.core.effects import LookUp
 from logplayer.core.events import LookUpFailed

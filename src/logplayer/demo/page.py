@@ -11,7 +11,6 @@ import logging
 import secrets
 import signal
 import webbrowser
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logplayer.admin.app import serve
@@ -21,8 +20,8 @@ from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
     from logplayer.demo.run import Demo, DemoVerdict
+    from logplayer.demo.world import Narrate
 
-Say = Callable[[str], None]
 PHASE = "Money moves between the shards while things are killed and frozen. The proof comes at the end."
 
 
@@ -33,7 +32,7 @@ class DemoPage:
         self._relay: Relay | None = None
         self._early: list[str] = []
 
-    def both(self, say: Say) -> Say:
+    def both(self, say: Narrate) -> Narrate:
         """Say it in the terminal and in the story."""
 
         def said(line: str) -> None:
@@ -45,7 +44,7 @@ class DemoPage:
 
         return said
 
-    async def run(self, demo: Demo, say: Say) -> DemoVerdict:
+    async def run(self, demo: Demo, say: Narrate) -> DemoVerdict:
         """Serve the page, run the demo, show the proof, and wait for Ctrl-C."""
         relay = self._relay = Relay(demo.world.http)
         relay.more = {"demo": {"phase": PHASE, "verdict": None}}

@@ -13,7 +13,7 @@ from logplayer.core.entry import Entry, ExplicitMap
 from logplayer.demo.bank import PRODUCER, Bank
 from logplayer.demo.delays import IndexWatcher, percentiles
 from logplayer.demo.journal import ShardVerdict, judge
-from logplayer.demo.world import World
+from logplayer.demo.world import Narrate, World
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log
 from logplayer.log.producer import Producer
@@ -21,7 +21,6 @@ from logplayer.log.protocol import Kind, Log
 from logplayer.player.entries import read_entries
 
 HEAL_SECONDS_MAX = 90.0  # A Spark application may have to start again.
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Demo:
     """One run of the demo, once its world runs."""
 
     def __init__(
-        self, plan: DemoPlan, world: World, say: Say, show: Callable[[dict[str, Any] | None, str], None]
+        self, plan: DemoPlan, world: World, say: Narrate, show: Callable[[dict[str, Any] | None, str], None]
     ) -> None:
         self.plan = plan
         self.world = world

@@ -19,7 +19,7 @@ from logplayer.demo.processes import DemoProcess, Family, descendants
 from logplayer.errors import LogPlayerError
 from logplayer.log.nats.local_cluster import free_cluster_port
 
-Say = Callable[[str], None]
+Narrate = Callable[[str], None]
 _GIVEN: set[int] = set()  # A port is free until its process listens; two must not get the same one.
 
 
@@ -105,7 +105,7 @@ class World:
 
     # --- What is done to them ---
 
-    async def kill_shard(self, name: str, say: Say) -> None:
+    async def kill_shard(self, name: str, say: Narrate) -> None:
         """``kill -9``, two seconds of nothing, and back."""
         self.shards[name].kill()
         say(f"killed {name} (kill -9)")
@@ -113,7 +113,7 @@ class World:
         self.shards[name].start()
         say(f"{name} is back")
 
-    async def freeze_shard(self, name: str, say: Say) -> None:
+    async def freeze_shard(self, name: str, say: Narrate) -> None:
         """SIGSTOP: the process lives, the connection stays open, and nothing answers."""
         self.shards[name].signal(signal.SIGSTOP)
         say(f"froze {name} (SIGSTOP)")
@@ -121,7 +121,7 @@ class World:
         self.shards[name].signal(signal.SIGCONT)
         say(f"{name} goes on")
 
-    async def kill_player(self, say: Say) -> None:
+    async def kill_player(self, say: Narrate) -> None:
         """The player's Spark task loses its Python worker; a player of its own loses its process."""
         if self.player is None:
             return
@@ -134,7 +134,7 @@ class World:
         say("killed the player (kill -9)")
         self.player.start()
 
-    async def second_player(self, say: Say) -> None:
+    async def second_player(self, say: Narrate) -> None:
         """A second player takes over while the first lives, and leaves again."""
         [port] = free_ports(1)
         options = ["play", "--in-process", "--take-over", "--http", f"127.0.0.1:{port}", *self._play_options()]
