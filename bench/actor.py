@@ -93,7 +93,7 @@ class Actor:
 
 def _run(make: Callable[[], Any], pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to decide on; it ends us by the pipe.
-    from logplayer.cli.target import run_loop
+    from logplayer.cli.common import run_loop
 
     run_loop(_serve(make, pipe))
 

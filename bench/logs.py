@@ -68,7 +68,7 @@ class LogServers:
 
 
 class FileHost:
-    """Each log is a directory behind a log server."""
+    """Each log is a directory that a log server serves."""
 
     kind = "file"
 
@@ -142,7 +142,7 @@ class EtcdHost(NatsHost):
 
 
 class ServedHost(NatsHost):
-    """The same behind a log server, which is then the only writer: for several applications, and for a player that
+    """The same with a log server, which is then the only writer: for several applications, and for a player that
     takes over while they write."""
 
     kind = "served"
@@ -187,7 +187,7 @@ async def _delete(address: str) -> None:
 
 
 def make_host(kind: str) -> FileHost | NatsHost:
-    """The host for ``--log``, and ``served`` for NATS behind a log server."""
+    """The host for ``--log``, and ``served`` for NATS with a log server."""
     hosts: dict[str, type[FileHost] | type[NatsHost]] = {
         "file": FileHost,
         "nats": NatsHost,

@@ -1,12 +1,17 @@
 """What the way through the log server costs an append: the embedded log and a served one, in turn and in one run.
 
     python bench/parts/append_bench.py [--json] [--scale 1.0] [--dir DIR]
+    python bench/parts/append_bench.py --profile [--dir DIR]
 
 Three questions, entries of 10 KB. One client process with 100 waiting producers: how much of the embedded log's
 throughput is left. Eight client processes with 12 producers each: what they reach together, and whose CPU time it is.
 One lone append: its p50 beside twice that of the embedded log plus a bare gRPC round trip of the same bytes.
 
-All of it takes turns, so that each meets the same machine; trust ratios more than figures.
+All of it takes turns, so that each meets the same machine; trust ratios more than figures. What counts for the first
+question is the median of the five rounds, each of which is a ratio; of several runs, the median of these.
+
+``--profile`` shows where the server's time goes instead: py-spy looks 200 times a second at who holds Python's lock,
+while one client process appends.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -206,6 +212,42 @@ async def measure(scale: float, folder: Path) -> Result:
         await server.stop()
 
 
+async def profile(folder: Path, seconds: float) -> str:
+    """Which of our functions the server is in, with what they call, while it holds Python's lock."""
+    server = ServerProcess(f"file://{folder}/served")
+    await server.start()
+    stacks, spy = folder / "stacks", Path(sys.executable).with_name("py-spy")
+    command = [
+        str(spy),
+        "record",
+        "--gil",
+        "-d",
+        str(max(1, round(seconds))),
+        "-r",
+        "200",
+        "-f",
+        "raw",
+        "-o",
+        str(stacks),
+    ]
+    with contextlib.closing(spawn([*command, "--pid", str(server.pid)]).stdout) as said:
+        served = await open_log(f"grpc://{server.where}")
+        producers = Producers(served, "many", 100)
+        ended = asyncio.ensure_future(asyncio.to_thread(said.read))
+        while not ended.done():
+            await producers.append(2000)
+    await served.close()
+    await server.stop()
+    seen: Counter[str] = Counter()
+    for line in stacks.read_text().splitlines():
+        stack, _, count = line.rpartition(" ")
+        names = {frame.partition(":")[0].rstrip(")") for frame in stack.split(";") if "logplayer/" in frame}
+        seen.update({name: int(count) for name in (*names, "")})
+    samples = seen.pop("")
+    shares = [f"{100 * count / samples:5.1f} %  {name})" for name, count in seen.most_common(25)]
+    return "\n".join([f"{samples} samples", *shares])
+
+
 def table(result: Result) -> str:
     one, lone, eight = result["one_process"], result["lone"], result["eight_processes"]
 
@@ -233,6 +275,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="times the default number of entries")
     parser.add_argument("--dir", type=Path, help="where to write; the disk to be measured")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="where the server's time goes, instead; needs py-spy")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--name", help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
@@ -244,6 +287,8 @@ def main() -> None:
         return uvloop.run(client(options.client, options.name, options.count))
     folder = Path(tempfile.mkdtemp(prefix="append-bench-", dir=options.dir))
     try:
+        if options.profile:
+            return print(uvloop.run(profile(folder, 10 * options.scale)))
         result = uvloop.run(measure(options.scale, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

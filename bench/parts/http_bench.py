@@ -1,13 +1,23 @@
 """What do HTTP and the counters cost? The same load in turns, with them and without.
 
-    python -m bench.parts.http_bench [--other OTHER/src] [--unobserved] [--json] [--rounds 6]
+    python -m bench.parts.http_bench [--no-counters | --other OTHER/src] [--unobserved] [--json] [--rounds 6]
 
-``--other`` is the source of a version without them (a checkout of an earlier commit, compiled in the same way); without
-it, both sides are this version, and one of them is not looked at. The side with HTTP has ``--http`` at all processes,
-is scraped once a second at each of them, and a follower reads the player's events as an open page does. Whoever scrapes
-and follows needs a processor too, which on a small machine is one that the player wants: so while the side without is
-measured, they do the same at idle processes. With ``--unobserved`` nobody looks at anything: what another change costs,
-by a version without it as ``--other``.
+What it compares:
+
+``--no-counters``
+    The side without has neither HTTP nor counters: log and targets serve no HTTP, nobody asks the player's, and a
+    ``sitecustomize.py`` turns the instruments into functions that do nothing. What remains of them there are the calls
+    of these functions and additions of integers (``entries += 1`` and the like). After each round one scrape of the
+    player must find no ack in the histogram of the one side, and some in that of the other.
+``--other``
+    The side without is another version: the source of a checkout without them, compiled in the same way.
+neither
+    Both sides are this version, both count, and one of them is not looked at.
+
+The side with HTTP has ``--http`` at all processes, is scraped once a second at each of them, and a follower reads the
+player's events as an open page does. Whoever scrapes and follows needs a processor too, which on a small machine is one
+that the player wants: so while the side without is measured, they do the same at idle processes. With ``--unobserved``
+nobody looks at anything: what another change costs, by a version without it as ``--other``.
 
 Full load: the log holds the entries already, each for four targets in one process; the time is that of a player that
 delivers all of them, and its CPU time. Light load: entries come one by one; the delay is from the append to the target
@@ -41,15 +51,35 @@ from tests.campaign.world import free_port
 
 NAMES = ("a", "b", "c", "d")
 TICKS = os.sysconf("SC_CLK_TCK")
+ACKS = "logplayer_player_ack_seconds_count"
+# The sitecustomize.py of processes that count nothing.
+NO_COUNTERS = """
+from logplayer.admin.feed import EventFeed
+from logplayer.log import append_service
+from logplayer.observe.instruments import Delays, RecentDelays
+from logplayer.player.observed import Observed
+
+
+def _nothing(*_, **__):
+    return None
+
+
+Delays.note = RecentDelays.note = RecentDelays.roll = _nothing
+Observed.acked = EventFeed.start = append_service.note_answered = _nothing
+"""
 
 
 class Side:
     """The processes of one side for one round."""
 
-    def __init__(self, folder: Path, source: str, observed: bool) -> None:
+    def __init__(self, folder: Path, source: str = "", *, observed: bool, counts: bool = True) -> None:
         self._folder = folder
         self._env = {**os.environ, "PYTHONPATH": source} if source else dict(os.environ)
-        self.observed = observed
+        self.observed, self.counts = observed, counts
+        if not counts:
+            (folder / "site").mkdir()
+            (folder / "site" / "sitecustomize.py").write_text(NO_COUNTERS)
+            self._env["PYTHONPATH"] = os.pathsep.join(filter(None, [f"{folder}/site", os.environ.get("PYTHONPATH")]))
         self.log_at, self.target_at = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.faces = [f"127.0.0.1:{free_port()}" for _ in range(3)]  # Of the log, the targets and the player.
         self.children: list[subprocess.Popen[bytes]] = []
@@ -81,9 +111,16 @@ class Side:
 
     def play(self, status_option: str) -> subprocess.Popen[bytes]:
         named = [f"--target={name}=tcp://{self.target_at}" for name in NAMES]
-        without = () if self.observed else (status_option, "127.0.0.1:0")
+        without = () if self.observed else (status_option, self.faces[2] if not self.counts else "127.0.0.1:0")
         words = ("play", "--in-process", "--log", f"grpc://{self.log_at}", *without, *named)
         return self.start(*words, face=2)
+
+    def check_counters(self) -> None:
+        """Raise RuntimeError if the player has counted and was not to, or has not and was to."""
+        said = urllib.request.urlopen(f"http://{self.faces[2]}/metrics", timeout=60).read().decode()
+        acks = next(float(line.split()[1]) for line in said.splitlines() if line.startswith(f"{ACKS} "))
+        if (acks > 0) is not self.counts:
+            raise RuntimeError(f"{ACKS} is {acks:.0f} on the side {'with' if self.counts else 'without'} counters")
 
     def stop(self) -> None:
         for child in self.children:
@@ -122,7 +159,7 @@ async def watched(side: Side) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def idle(folder: Path, wanted: bool) -> AsyncIterator[Side]:
     """Processes that have nothing to do but to be looked at; none if they are not wanted."""
-    side = Side(folder, "", wanted)
+    side = Side(folder, observed=wanted)
     try:
         if wanted:
             side.serve()
@@ -138,18 +175,17 @@ async def run_round(source: str, observed: bool, option: str, options: argparse.
     prefix = "logplayer-http-bench-"
     with tempfile.TemporaryDirectory(prefix=prefix) as folder, tempfile.TemporaryDirectory(prefix=prefix) as made:
         async with idle(Path(made), not options.unobserved) as other:
-            return await _measured(Path(folder), other, source, observed, option, options)
+            counts = observed or not options.no_counters
+            side = Side(Path(folder), source, observed=observed, counts=counts)
+            return await _measured(side, other, option, options)
 
 
-async def _measured(
-    folder: Path, other: Side, source: str, observed: bool, option: str, options: argparse.Namespace
-) -> dict[str, float]:
-    side = Side(folder, source, observed)
+async def _measured(side: Side, other: Side, option: str, options: argparse.Namespace) -> dict[str, float]:
     try:
         side.serve()
         log = await LogClient.open(side.log_at, open_seconds=60)
         last = await _fill(log, options.entries)
-        async with watched(side if observed else other):
+        async with watched(side if side.observed else other):
             player = side.play(option)
             await _reach(side, 1)
             began, used = time.perf_counter(), _cpu(player.pid)
@@ -157,6 +193,8 @@ async def _measured(
             seconds, cpu = time.perf_counter() - began, _cpu(player.pid) - used
             delays = await _paced(side, log, options.paced)
         await log.close()
+        if options.no_counters:
+            await asyncio.to_thread(side.check_counters)
         return {
             "entries_per_second": options.entries / seconds,
             "cpu_us_per_entry": cpu / options.entries * 1e6,
@@ -219,12 +257,17 @@ async def main(options: argparse.Namespace) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--other", default="")
+    sides = parser.add_mutually_exclusive_group()
+    sides.add_argument("--other", default="")
+    sides.add_argument("--no-counters", action="store_true")
     parser.add_argument("--unobserved", action="store_true")
     parser.add_argument("--status-option", default="--http", help="What the other version calls --http.")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--entries", type=int, default=30_000)
     parser.add_argument("--paced", type=int, default=300)
     parser.add_argument("--json", action="store_true")
-    found = asyncio.run(main(parser.parse_args()))
+    asked = parser.parse_args()
+    if asked.no_counters and asked.unobserved:
+        parser.error("--no-counters compares with a side that is looked at: leave --unobserved out")
+    found = asyncio.run(main(asked))
     print(json.dumps(found if "--json" in sys.argv else {key: found[key] for key in ("median", "change_percent")}))

@@ -142,7 +142,7 @@ def local_cluster(kind: str, folder: Path) -> LocalCluster:
 async def failover(kind: str, folder: Path, kills: int) -> Result:
     """Seconds without an acknowledged append, from ``kill -9`` of the leader on, under four producers."""
     cluster = local_cluster(kind, folder / "failover")
-    await asyncio.to_thread(cluster.up)
+    versions = {status.version for status in await asyncio.to_thread(cluster.up)}
     harness: ClusterHarness = (EtcdHarness if kind == "etcd" else NatsHarness)(cluster, "bench")
     gaps: list[float] = []
     log = await harness.connect()
@@ -160,7 +160,8 @@ async def failover(kind: str, folder: Path, kills: int) -> Result:
     await asyncio.gather(*tasks, return_exceptions=True)
     await log.close()
     await asyncio.to_thread(cluster.down)
-    return {"kills": kills, "p50_ms": round(statistics.median(gaps) * 1e3), "worst_ms": round(max(gaps) * 1e3)}
+    figures = {"p50_ms": round(statistics.median(gaps) * 1e3), "worst_ms": round(max(gaps) * 1e3)}
+    return {"server": ", ".join(sorted(versions)), "kills": kills} | figures
 
 
 @contextlib.asynccontextmanager
@@ -222,7 +223,7 @@ async def measure(kind: str, scale: float, folder: Path) -> Result:
             result["append_1"]["mb_s"] = round(ENTRY_BYTES / result["append_1"]["p50_ms"] / 1e3, 1)
         else:
             # The steady state: from its third segment on a file log uses its write-ahead logs again.
-            await appends(log, 100, STEADY_BYTES // ENTRY_BYTES, "fill")
+            await appends(log, 100, int(STEADY_BYTES // ENTRY_BYTES * min(1.0, scale)), "fill")
             result["append_1"] = await appends(log, 1, int(1000 * scale), "one", floor, rounds=10)
         result["append_10"] = await appends(log, 10, int(3000 * scale), "ten")
         result["append_100"] = await appends(log, 100, int(20000 * scale), "many", floor_100, rounds=4)
@@ -267,6 +268,8 @@ def table(result: Result) -> str:
             cells = (f"{row[name]:>10}" if name in row else f"{'':>10}" for name in ("p50_ms", "p99_ms", "mb_s"))
             lines.append(f"{key:<16}{''.join(cells)}")
     lines += [f"{name}: {value}" for name, value in result["ratios"].items()]
+    if "failover" in result:
+        lines.append(f"server: {result['failover']['server']}")
     return "\n".join(lines)
 
 

@@ -5,7 +5,15 @@
 *Delay* is from just before the append to the arrival of the batch at the target, over the same log server and the same
 targets in the same run; the ways take turns, so that noise of the machine meets all of them. ``in-process`` is the same
 player in a plain Python process, ``resident`` the endless Spark task, ``lease`` the hot lease, ``micro-batch`` a
-streaming query from the log into the targets by the sink.
+streaming query from the log into the targets by the sink. The ratio of the medians of ``resident`` and ``in-process``
+is in ``resident_to_in_process_p50``; at most 1.2 is wanted:
+
+    python bench/parts/spark_bench.py --only delay --ways in-process,resident --count 1000 --rate 100
+
+``real-time``, in ``--ways`` only, is a query in Spark's real-time mode, with a filter and a projection between log and
+targets; ``real_time_to_resident_p50`` is at most 3, if it holds what is wanted:
+
+    tools/jvm && python bench/parts/spark_bench.py --only delay --ways resident,real-time --count 1000 --rate 100
 """
 
 from __future__ import annotations
@@ -32,6 +40,7 @@ from logplayer.spark.session import make_session  # First: the JVM starts before
 # isort: split
 import uvloop
 
+import logplayer as lp
 from logplayer.config import Config
 from logplayer.core.entry import HashMap
 from logplayer.log.open import LogPlace, open_log
@@ -178,7 +187,27 @@ def micro_batch(spark: Any, log: str, targets: dict[str, str], folder: str) -> A
     return query(spark, reader, {"to": "targets", "addresses": where}, folder, "logplayer")
 
 
-WAYS: dict[str, Way] = {"in-process": in_process, "resident": resident, "lease": lease, "micro-batch": micro_batch}
+@contextmanager
+def real_time(spark: Any, log: str, targets: dict[str, str], folder: str) -> Iterator[None]:
+    """Through a filter and a projection, as nothing else here."""
+
+    def changed(rows: Any) -> Any:
+        kept = rows.where("length(value) > 0 and cast(key as string) not like 'tmp/%'")
+        return kept.selectExpr("log_index", "target", "concat('row/', cast(key as string)) key", "value", "op")
+
+    started = lp.spark.realtime(spark, log=log, targets=targets, map=MAP, transform=changed).start()
+    yield
+    started.stop()
+
+
+WAYS: dict[str, Way] = {
+    "in-process": in_process,
+    "resident": resident,
+    "lease": lease,
+    "micro-batch": micro_batch,
+    "real-time": real_time,
+}
+USUAL = [name for name in WAYS if name != "real-time"]  # It needs the connector: see tools/jvm.
 
 
 def measure_delay(spark: Any, ways: list[str], count: int, rate: float, rounds: int) -> dict[str, Any]:
@@ -210,7 +239,20 @@ def measure_delay(spark: Any, ways: list[str], count: int, rate: float, rounds: 
                     rounds_p99[name].append(figures(found).get("p99_ms", 0.0))
     pipe.send("stop")
     targets_process.join()
-    return {name: {**figures(values), "p99_ms_of_rounds": rounds_p99[name]} for name, values in delays.items()}
+    summary: dict[str, Any] = {
+        name: {**figures(values), "p99_ms_of_rounds": rounds_p99[name]} for name, values in delays.items()
+    }
+    return {**summary, **ratio(summary)}
+
+
+def ratio(found: dict[str, Any]) -> dict[str, float]:
+    """How many times as long one way takes as another, by the medians; empty for those of which one is missing."""
+    ratios = {}
+    for way, other in (("resident", "in-process"), ("real-time", "resident")):
+        ours, plain = (found.get(name, {}).get("p50_ms") for name in (way, other))
+        if ours and plain:
+            ratios[f"{way}_to_{other}_p50".replace("-", "_")] = round(ours / plain, 3)
+    return ratios
 
 
 def figures(values: list[float]) -> dict[str, float]:
@@ -276,9 +318,7 @@ def measure_read(spark: Any, folder: str, rounds: int) -> dict[str, Any]:
 
 def measure_archive(spark: Any, folder: str) -> dict[str, Any]:
     size = fill_log(f"{folder}/archived", 20_000, 10_000)
-    run = rate_of(
-        size / 1e6, lambda: archive_log(spark, f"file://{folder}/archived", f"{folder}/a", 2_000, show=False), 1
-    )
+    run = rate_of(size / 1e6, lambda: archive_log(spark, f"file://{folder}/archived", f"{folder}/a", 2_000), 1)
     return {"megabytes": size // 10**6, "mb_s": run}
 
 
@@ -307,7 +347,7 @@ def measure_backfill(spark: Any, folder: str, rounds: int, entries: int) -> dict
             made = next(counter)
             names = [f"t{n}" for n in range(targets)]
             fills = [Fill(name, path=f"{folder}/{made}-{name}.db") for name in names]
-            backfill(spark, log, fills, new_map=HashMap(tuple(names)), register=False, tasks=tasks, show=False)
+            backfill(spark, log, fills, new_map=HashMap(tuple(names)), register=False, tasks=tasks)
 
         return run
 
@@ -330,7 +370,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="delay,read,archive,backfill")
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", default=",".join(USUAL))
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Fetches the rivals' jars through Maven, once, into a folder that ``make clean`` removes."""
+"""Fetches the rivals' jars, and those of an example, through Maven, once, into a folder that ``make clean`` removes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from logplayer.errors import UserError
 from logplayer.java import find_java
 
-POMS = {"kafka": "kafka-pom.xml", "flink": "flink-pom.xml"}
+POMS = {"kafka": "kafka-pom.xml", "flink": "flink-pom.xml", "delta": "../../examples/delta-pom.xml"}
 FETCH_SECONDS_MAX = 600
 JAVA_MIN = 17
 HINT = "run `make rivals` (or `tools/rivals fetch`) first"

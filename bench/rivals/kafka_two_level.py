@@ -23,7 +23,7 @@ from bench.producer import payload_of
 from bench.rivals.kafka_base import ASK_SECONDS, CONSUMER, Delivered, KafkaContest, producer
 from bench.rivals.parts import by_number, cut, expected, paced, samples, wait_applied
 
-# Behind ours, which says what to install where there is no client.
+# After ours, which says what to install where there is no client.
 from confluent_kafka import Consumer, KafkaException, TopicPartition  # isort: skip
 
 

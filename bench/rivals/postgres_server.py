@@ -98,8 +98,8 @@ def find_programs() -> Path:
 
 
 def _run(*command: object) -> None:
-    # As root PostgreSQL refuses to run.
-    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    # As root PostgreSQL refuses to run. Not runuser: it sets the limit by which orphans.py knows what a run started.
+    as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
     done = subprocess.run([*as_user, *map(str, command)], capture_output=True, text=True, cwd="/", check=False)
     if done.returncode:
         raise UserError(f"PostgreSQL: {Path(str(command[0])).name} failed: {done.stderr.strip()[-300:]}")

@@ -27,3 +27,11 @@ def test_it_reports_the_ratios(tmp_path: Path) -> None:
     assert result["lone"]["served_to_bound"] > 0
     assert result["eight_processes"]["served_mb_s"] > 0
     assert not list(tmp_path.iterdir())
+
+
+def test_it_shows_where_the_time_of_the_server_goes(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench/parts/append_bench.py"), "--profile", "--scale", "0.2"]
+    done = subprocess.run([*command, "--dir", str(tmp_path)], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Writer._run (logplayer/log/file/writer.py)" in done.stdout
+    assert not list(tmp_path.iterdir())

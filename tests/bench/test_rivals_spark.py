@@ -8,13 +8,14 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from bench.contest import Sample, Workload
+from tests.servers import require
 
 SMALL = Workload(targets=3, keys=4, rate=200.0, count=20, warm_up=2)
 
 
 @pytest.mark.soak
 def test_micro_batches_deliver_every_transaction() -> None:
-    pytest.importorskip("pyspark")
+    require("pyspark")
     # In a process of its own: the tests of the pipeline share the one session of this process.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         samples = pool.submit(_run).result()
