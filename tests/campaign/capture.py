@@ -1,11 +1,13 @@
-"""A bank captured from one PostgreSQL into three shards while everything is killed:
+"""A bank and a rental shop, captured from one PostgreSQL into three shards while everything is killed:
 ``python -m tests.campaign.capture --kills 200``.
 
-pgbench with four clients moves money in a PostgreSQL. A capture brings it into a log server, a player plays it into two
-PostgreSQL shards and a MariaDB, all with foreign keys and checks on, and trims the log as it goes. First the capture is
-killed in its snapshot. Then capture, log, player, targets and databases are killed, and after each kill the totals of
-every branch are compared in every replica: each must be some state that the source has had. At the end every row is
-compared, by code of its own.
+pgbench with four clients moves money in a PostgreSQL, and another one rents films (``rental``). A capture brings it
+into a log server, a player plays it into two PostgreSQL shards and a MariaDB, all with foreign keys and checks on, and
+trims the log as it goes. First the capture is killed in its snapshot. Then capture, log, player, targets and databases
+are killed, and after each kill the totals of every branch and store are compared in every replica. At the end every row
+is compared, by code of its own, and every sample with the order in which the source committed: each must be a prefix of
+it (``witness``). Beside them, pgbench's own tables go into a copy, as they are (``pgbench_copy``). A run that never
+asked a replica, or in which a load did nothing under the kills, fails.
 """
 
 from __future__ import annotations
@@ -20,18 +22,23 @@ import subprocess
 import tempfile
 import time
 import zlib
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from logplayer.testing.orphans import end_with_this_process
+from tests.campaign import rental
 from tests.campaign.databases import MariadbServer, PostgresServer
+from tests.campaign.pgbench_copy import PgbenchCopy
+from tests.campaign.witness import Place, Witness, not_prefixes, require_work
 from tests.campaign.world import Child, free_port
 
 BRANCHES = 12
 SCHEMA = """
-CREATE TABLE branches (bid int PRIMARY KEY, bbalance bigint NOT NULL, note varchar(80));
+CREATE TABLE branches (bid int PRIMARY KEY, bbalance bigint NOT NULL, note varchar(80), version bigint NOT NULL);
 CREATE TABLE tellers (bid int NOT NULL, tid int NOT NULL, tbalance bigint NOT NULL, PRIMARY KEY (bid, tid),
   FOREIGN KEY (bid) REFERENCES branches (bid));
 CREATE TABLE accounts (bid int NOT NULL, aid int NOT NULL, abalance bigint NOT NULL CHECK (abalance > -100000000),
@@ -42,7 +49,7 @@ CREATE TABLE history (bid int NOT NULL, id bigint NOT NULL, tid int NOT NULL, ai
 """
 FILL = f"""
 CREATE SEQUENCE ids;
-INSERT INTO branches SELECT b, 0, 'branch ' || b FROM generate_series(1, {BRANCHES}) b;
+INSERT INTO branches SELECT b, 0, 'branch ' || b, 0 FROM generate_series(1, {BRANCHES}) b;
 INSERT INTO tellers SELECT b, t, 0 FROM generate_series(1, {BRANCHES}) b, generate_series(1, 3) t;
 INSERT INTO accounts SELECT b, a, 0 FROM generate_series(1, {BRANCHES}) b, generate_series(1, 500) a;
 """
@@ -54,23 +61,26 @@ SCRIPT = f"""
 BEGIN;
 UPDATE accounts SET abalance = abalance + :delta WHERE bid = :bid AND aid = :aid;
 UPDATE tellers SET tbalance = tbalance + :delta WHERE bid = :bid AND tid = :tid;
-UPDATE branches SET bbalance = bbalance + :delta WHERE bid = :bid;
+UPDATE branches SET bbalance = bbalance + :delta, version = version + 1 WHERE bid = :bid;
 INSERT INTO history VALUES (:bid, nextval('ids'), :tid, :aid, :delta, localtimestamp);
 END;
 """
-TABLES = {
-    "branches": "bid, bbalance, note",
+BANK = {
+    "branches": "bid, bbalance, note, version",
     "tellers": "bid, tid, tbalance",
     "accounts": "bid, aid, abalance",
     "history": "bid, id, tid, aid, delta, at",
 }
+TABLES = BANK | rental.TABLES
 ROWS = [f"SELECT {columns} FROM {table} ORDER BY 1, 2" for table, columns in TABLES.items()]
 TOTALS = [
     "SELECT bid, bbalance FROM branches",
     "SELECT bid, sum(tbalance) FROM tellers GROUP BY bid",
     "SELECT bid, sum(abalance) FROM accounts GROUP BY bid",
     "SELECT bid, sum(delta) FROM history GROUP BY bid",
+    "SELECT bid, version FROM branches",
 ]
+COUNTED = ("history", "payments")  # Each transaction of the bank and of the shop adds one row.
 SNAPSHOT_KILLS = 4
 SHARDS = ("east", "west", "maria")
 
@@ -83,6 +93,8 @@ class Bank:
         self.directory = directory
         self.rate = rate
         self.source = PostgresServer(directory / "source", "wal_level=logical")
+        self.samples: list[dict[Place, int]] = []
+        self.asked = Counter[str]()
         self.shards = PostgresServer(directory / "shards")
         self.maria = MariadbServer(directory / "maria")
         self._fill()
@@ -99,9 +111,12 @@ class Bank:
         config = ("--config", str(directory / "logplayer.toml"))
         self.children["player"] = Child("player", directory, "play", "--in-process", "--take-over", *config)
         source = ("--url", self.source.url("bank"), "--tables", ",".join(TABLES), "--log", self.log_address)
-        self.capture_words = ("capture", "postgres", *source, "--place", "bid")
+        places = [word for table in rental.TABLES for word in ("--place", f"{table}=store")]
+        self.capture_words = ("capture", "postgres", *source, "--place", "bid", *places)
         self.children["capture"] = Child("capture", directory, *self.capture_words)
-        self._pgbench: subprocess.Popen[bytes] | None = None
+        self._pgbench: dict[str, subprocess.Popen[bytes]] = {}
+        self.copy = PgbenchCopy(directory, self.source, self.shards, max(1, rate // 4))
+        self.children |= self.copy.children
 
     def _shard(self, name: str) -> str:
         return self.shards.url(name)
@@ -111,11 +126,14 @@ class Bank:
             with psycopg.connect(server.url("postgres"), autocommit=True) as db:
                 db.execute(f"CREATE DATABASE {database}".encode())
             with psycopg.connect(server.url(database)) as db:
-                db.execute(SCHEMA.encode())
+                db.execute((SCHEMA + rental.SCHEMA).encode())
         with psycopg.connect(self.source.url("bank")) as db:
-            db.execute(FILL.encode())
+            db.execute((FILL + rental.FILL).encode())
+        self.witness = Witness(self.source.url("bank"))
         with self.maria.connect() as db, db.cursor() as cursor:
-            for statement in SCHEMA.strip().rstrip(";").split(";\n"):
+            for statement in (SCHEMA + rental.SCHEMA).replace(";\n\n", ";\n").strip().rstrip(";").split(";\n"):
+                for ours, theirs in rental.IN_MARIADB.items():
+                    statement = statement.replace(ours, theirs)
                 cursor.execute(statement)
             db.commit()
 
@@ -132,17 +150,27 @@ class Bank:
 
     def load(self) -> None:
         """pgbench runs, unless it does."""
-        if self._pgbench is None or self._pgbench.poll() is not None:
-            script = self.directory / "script.sql"
-            script.write_text(SCRIPT)
-            words = ["pgbench", "-n", "-c", "4", "-T", "3600", "-R", str(self.rate), "-f", str(script)]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            self._pgbench = subprocess.Popen([*words, self.source.url("bank")], **quiet)  # type: ignore[call-overload]
+        self.copy.load()
+        for name, text, rate in (("bank", SCRIPT, self.rate), ("rental", rental.SCRIPT, max(1, self.rate // 4))):
+            if name in self._pgbench and self._pgbench[name].poll() is None:
+                continue
+            script = self.directory / f"{name}.sql"
+            script.write_text(text)
+            words = ["pgbench", "-n", "-c", "4", "-T", "3600", "-R", str(rate), "-f", str(script)]
+            with open(self.directory / f"{name}.log", "ab") as said:
+                command = [*words, self.source.url("bank")]
+                self._pgbench[name] = subprocess.Popen(command, stdout=said, stderr=said)
 
     def end_load(self) -> None:
-        if self._pgbench is not None:
-            self._pgbench.terminate()
-            self._pgbench.wait()
+        self.copy.end_load()
+        for process in self._pgbench.values():
+            process.terminate()
+            process.wait()
+
+    def transactions(self) -> dict[str, int]:
+        """How many each load has committed."""
+        [[(history,)], [(payments,)]] = self.source.rows("bank", *(f"SELECT count(*) FROM {one}" for one in COUNTED))
+        return {"bank": int(history), "rental": int(payments), "pgbench": self.copy.transactions()}
 
     # --- Faults ---
 
@@ -166,19 +194,37 @@ class Bank:
     # --- Checks ---
 
     async def totals(self) -> int:
-        """In each replica every branch has the same total in all four tables. How many replicas could be asked."""
-        asked = 0
+        """In each replica every branch and store has the same total in all its tables. How many could be asked."""
+        asked = await self._sample_copy()
         for name in SHARDS:
             try:
-                found = await asyncio.to_thread(self._rows, name, TOTALS)
+                found = await asyncio.to_thread(self._rows, name, TOTALS + rental.VERSIONS + rental.PAID)
             except Exception as error:  # noqa: BLE001 - It is starting; a wrong total is not an exception.
                 print(f"{name} could not be asked: {error!r:.100}", flush=True)
                 continue
-            branches, tellers, accounts, history = (dict(rows) for rows in found)
+            tables: list[dict[Any, Any]] = [dict(rows) for rows in found]
+            branches, tellers, accounts, history, versions, stores, *counted, paid, payments = tables
             for branch, total in branches.items():
                 assert tellers[branch] == accounts[branch] == total == history.get(branch, 0), (name, branch)
+            for store, version in stores.items():
+                assert all(other.get(store, 0) == version for other in counted), (name, store)
+                assert paid[store] == payments.get(store, 0), (name, store)
+            sample = {("branches", branch): version for branch, version in versions.items()}
+            self.samples.append(sample | {("stores", store): version for store, version in stores.items()})
+            self.asked[name] += 1
             asked += 1
         return asked
+
+    async def _sample_copy(self) -> int:
+        if not self.copy.is_settled:
+            return 0
+        try:
+            await asyncio.to_thread(self.copy.sample)
+        except psycopg.Error as error:
+            print(f"{self.copy.name} could not be asked: {error!r:.100}", flush=True)
+            return 0
+        self.asked[self.copy.name] += 1
+        return 1
 
     async def settled(self) -> None:
         """The snapshot is complete in every replica: from now on each is a state of the source at every moment."""
@@ -186,23 +232,31 @@ class Bank:
         while time.monotonic() < end:
             await self.repair()
             with contextlib.suppress(AssertionError, KeyError):
-                if "capturing" in self.children["capture"].said() and await self.totals() == len(SHARDS):
-                    found = [await asyncio.to_thread(self._rows, name, TOTALS[:1]) for name in SHARDS]
-                    if sum(len(branches) for [branches] in found) == BRANCHES:
-                        return
+                asked = await self.totals() if "capturing" in self.children["capture"].said() else 0
+                places = sum(map(len, self.samples[-len(SHARDS) :]))
+                copied = await asyncio.to_thread(self.copy.settled)
+                if asked == len(SHARDS) and places == BRANCHES + rental.STORES and copied:
+                    self.samples.clear()  # Half of a snapshot is no state of the source.
+                    self.asked.clear()
+                    self.copy.is_settled = True
+                    return
             await asyncio.sleep(0.5)
         raise AssertionError(f"the snapshot did not arrive; see {self.directory}")
 
     def _rows(self, name: str, queries: list[str]) -> list[list[tuple[Any, ...]]]:
-        return self.maria.rows(*queries) if name == "maria" else self.shards.rows(name, *queries)
+        found = self.maria.rows(*queries) if name == "maria" else self.shards.rows(name, *queries)
+        return [[tuple(map(_plain, row)) for row in rows] for rows in found]
 
     async def compare(self) -> dict[str, int]:
         """Wait until the shards have all of the source, and compare every row. How many each has."""
-        expected = await asyncio.to_thread(self.source.rows, "bank", *ROWS)
-        end = time.monotonic() + 300
+        found_there = await asyncio.to_thread(self.source.rows, "bank", *ROWS)
+        expected = [[tuple(map(_plain, row)) for row in rows] for rows in found_there]
+        end = time.monotonic() + 1800  # It only ends a run that hangs: a busy machine catches up slowly.
         while time.monotonic() < end:
             found = {name: await asyncio.to_thread(self._rows, name, ROWS) for name in SHARDS}
-            if sum(len(rows[3]) for rows in found.values()) == len(expected[3]) and self._same(expected, found):
+            whole = sum(len(rows[3]) for rows in found.values()) == len(expected[3]) and self._same(expected, found)
+            if whole and await asyncio.to_thread(self.copy.same):
+                found["copy"] = await asyncio.to_thread(self.copy.rows)
                 return {name: sum(map(len, rows)) for name, rows in found.items()}
             await self.repair()
             await asyncio.sleep(1)
@@ -226,11 +280,20 @@ class Bank:
                 await asyncio.to_thread(server.stop)
 
 
+def _plain(value: Any) -> Any:
+    """A value as both databases can show it: MariaDB has points in time without a zone, and arrays as JSON."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
 def _listen(port: int) -> tuple[str, str]:
     return "--listen", f"127.0.0.1:{port}"
 
 
-VICTIMS = ("capture", "log", "player", *SHARDS, "source", "shards", "mariadb")
+COPY = ("copy-capture", "copy-log", "copy-player", "copy")
+VICTIMS = ("capture", "log", "player", *SHARDS, *COPY, "source", "shards", "mariadb")
+CAPTURES = ("capture", "copy-capture")
 
 
 async def campaign(directory: Path, kills: int, rate: int, seed: int) -> dict[str, Any]:
@@ -242,11 +305,13 @@ async def campaign(directory: Path, kills: int, rate: int, seed: int) -> dict[st
         for _ in range(SNAPSHOT_KILLS):
             await bank.repair()
             await asyncio.sleep(chance.uniform(0.4, 1.5))
-            await bank.children["capture"].kill()
+            for name in CAPTURES:
+                await bank.children[name].kill()
         await bank.settled()
+        before = bank.transactions()
         for number in range(kills):
             await asyncio.sleep(chance.uniform(0.2, 2.0))
-            victim = chance.choice(VICTIMS) if number % 2 else "capture"
+            victim = chance.choice(VICTIMS if number % 2 else CAPTURES)
             counts[victim] += 1
             await bank.kill(victim)
             samples += await bank.totals()
@@ -255,14 +320,24 @@ async def campaign(directory: Path, kills: int, rate: int, seed: int) -> dict[st
         bank.end_load()
         rows = await bank.compare()
         samples += await bank.totals()
-        history = len(bank.source.rows("bank", ROWS[3])[0])
+        after = bank.transactions()
+        under_kills = {name: count - before[name] for name, count in after.items()}
+        require_work({name: bank.asked[name] for name in (*SHARDS, bank.copy.name)}, under_kills)
+        commits = bank.witness.commits()
+        assert len(commits) == after["bank"] + after["rental"], (len(commits), after)
+        wrong = not_prefixes(commits, bank.samples)
+        assert not wrong, f"{len(wrong)} samples are no prefix of the source's history: {wrong[0]}"
+        bank.copy.judge()
     finally:
         await bank.stop()
     return {
         "snapshot_kills": SNAPSHOT_KILLS,
         "kills": counts,
         "seed": seed,
-        "transactions": history,
+        "transactions": after,
+        "under_kills": under_kills,
+        "prefixes": len(bank.samples) + len(bank.copy.samples),
+        "asked": dict(bank.asked),
         "rows": rows,
         "samples": samples,
         "differences": 0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import time
@@ -12,21 +11,25 @@ from typing import Any
 
 import psycopg
 
-from tests.servers import find_postgres, free_port
+from tests.servers import as_user, find_postgres, free_port
 
 
 class PostgresServer:
-    """A PostgreSQL in a directory."""
+    """A PostgreSQL in a directory; ``of`` makes it a streaming standby of that one."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, *settings: str, of: PostgresServer | None = None) -> None:
         found = find_postgres()
         assert found is not None, "PostgreSQL is not installed"
         self._programs, self._data, self.port = found, directory / "data", free_port()
-        self._as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        self._as_user = as_user("postgres")
         self._data.mkdir(mode=0o700, parents=True)
         if self._as_user:
             shutil.chown(self._data, "postgres", "postgres")
-        self._run(self._programs / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-N")
+        if of is None:
+            self._run(self._programs / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-N")
+        else:
+            program = (self._programs / "initdb").resolve().parent / "pg_basebackup"
+            self._run(program, "-d", of.url("postgres"), "-R", "-X", "stream", "-c", "fast", "-N", "-D", self._data)
         self._options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
         self._options += "".join(f" -c {setting}" for setting in settings)
         self.start()
@@ -43,6 +46,21 @@ class PostgresServer:
 
     def stop(self) -> None:
         self._control("-m", "fast", "stop")
+
+    def make_standby(self) -> None:
+        """It starts as a standby, of nobody, until it is promoted."""
+        self._run("touch", self._data / "standby.signal")
+
+    def promote(self) -> None:
+        """Make a standby the primary of a new timeline."""
+        self._control("promote")
+
+    def take_slot(self, other: PostgresServer, slot: str) -> None:
+        """Copy another server's slot while this one is stopped, as programs that keep slots on standbys do."""
+        with psycopg.connect(other.url("postgres"), autocommit=True) as db:
+            db.execute("CHECKPOINT")
+        words = ("cp", "-r", other._data / "pg_replslot" / slot, self._data / "pg_replslot")
+        self._run(*words)
 
     def _control(self, *words: object) -> None:
         self._run(self._programs / "pg_ctl", "-D", self._data, "-w", "-t", "120", *words)
@@ -66,7 +84,7 @@ class MariadbServer:
         if not install or not self._program:
             raise RuntimeError("MariaDB is not installed")
         self._data, self._socket = directory / "data", directory / "s"
-        self._as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
+        self._as_user = as_user("nobody")
         self._data.mkdir(mode=0o700, parents=True)
         if self._as_user:
             for path in (directory, self._data):
@@ -101,12 +119,12 @@ class MariadbServer:
         return pymysql.connect(unix_socket=str(self._socket), user="root", **chosen)
 
     def crash(self) -> None:
-        """kill -9 of the server itself: runuser is only its parent."""
-        os.kill(int((self._data / "pid").read_text()), 9)
+        """kill -9 of the server."""
+        self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        os.kill(int((self._data / "pid").read_text()), 15)
+        self._process.terminate()
         self._process.wait()
         self._log.close()
 

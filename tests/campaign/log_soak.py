@@ -20,6 +20,7 @@ from logplayer.log.open import open_log
 from logplayer.testing.conformance.log_check import LogChecker
 from logplayer.testing.conformance.log_harness import LogChild
 from logplayer.testing.orphans import end_with_this_process
+from tests.campaign.outcome import Outcome, count_outcome
 
 STEPS = (
     *("before-begin", "rows-written", "committed", "answered", "segment-written", "segment-renamed"),
@@ -32,7 +33,7 @@ def show(done: int, kills: int, watcher: LogChecker) -> None:
         print(f"\r{done}/{kills} kills, {watcher.count:,} entries ", end="", file=sys.stderr, flush=True)
 
 
-async def file_campaign(folder: Path, kills: int, chance: random.Random) -> LogChecker:
+async def file_campaign(folder: Path, kills: int, chance: random.Random) -> Outcome:
     """Kills of the process that holds a file log, under load: at any moment, or at a named step of the commit."""
     watcher = LogChecker()
     address = f"file://{folder}/log"
@@ -54,11 +55,12 @@ async def file_campaign(folder: Path, kills: int, chance: random.Random) -> LogC
         show(done, kills, watcher)
     log = await open_log(address)
     await watcher.prove_all(log)
+    outcome = await count_outcome(log, watcher.acked)
     await log.close()
-    return watcher
+    return outcome
 
 
-async def nats_campaign(folder: Path, kills: int) -> LogChecker:
+async def nats_campaign(folder: Path, kills: int) -> Outcome:
     """Kills of the leader and of all nodes of a replicated log, in turn, under load."""
     from logplayer.log.nats.local_cluster import Cluster, free_cluster_port
     from logplayer.testing.conformance.log_nats import NatsHarness
@@ -76,10 +78,11 @@ async def nats_campaign(folder: Path, kills: int) -> LogChecker:
                 show(done, kills, watcher)
             log = await harness.open()
             await watcher.prove_all(log)
+            outcome = await count_outcome(log, watcher.acked)
             await log.close()
     finally:
         await asyncio.to_thread(cluster.down)
-    return watcher
+    return outcome
 
 
 def main() -> None:
@@ -93,12 +96,13 @@ def main() -> None:
     print(json.dumps({"campaign": options.log, "kills": options.kills, "seed": seed}), flush=True)
     folder, started = Path(tempfile.mkdtemp(prefix="log-soak-")), time.monotonic()
     if options.log == "file":
-        watcher = asyncio.run(file_campaign(folder, options.kills, random.Random(seed)))
+        outcome = asyncio.run(file_campaign(folder, options.kills, random.Random(seed)))
     else:
-        watcher = asyncio.run(nats_campaign(folder, options.kills))
+        outcome = asyncio.run(nats_campaign(folder, options.kills))
     shutil.rmtree(folder, ignore_errors=True)  # Kept when a promise was broken.
-    facts = {"entries": watcher.count, "acknowledged": len(watcher.acked), "lost": 0, "twice": 0, "out_of_order": 0}
-    print(json.dumps(facts | {"kills": options.kills, "seconds": round(time.monotonic() - started)}))
+    seconds = round(time.monotonic() - started)
+    print(json.dumps(outcome._asdict() | {"kills": options.kills, "seconds": seconds}))
+    sys.exit(0 if outcome.holds else 1)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from logplayer.log.producer import Producer
 from logplayer.testing.conformance.log_check import AckedAppend, LogChecker, payload
 from logplayer.testing.conformance.log_harness import ServerProcess
 from logplayer.testing.orphans import end_with_this_process
+from tests.campaign.outcome import Outcome, count_outcome
 
 APIS = ("coroutines", "threads")
 ANY_MOMENT = "any-moment"
@@ -92,7 +93,7 @@ async def run_child(address: str, how: str, step: str, seconds: float) -> tuple[
     return at_step, [AckedAppend(name, int(sequence), int(index)) for name, sequence, index in lines]
 
 
-async def campaign(folder: Path, kills: int, chance: random.Random) -> tuple[LogChecker, Counter[str]]:
+async def campaign(folder: Path, kills: int, chance: random.Random) -> tuple[Outcome, Counter[str]]:
     """Each API dies at each step in turn, and at any moment; how often each did, by "API step"."""
     watcher, died = LogChecker(), Counter[str]()
     turns = itertools.cycle(itertools.product((*STEPS, ANY_MOMENT), APIS))
@@ -109,8 +110,9 @@ async def campaign(folder: Path, kills: int, chance: random.Random) -> tuple[Log
             if sys.stderr.isatty():
                 print(f"\r{done}/{kills} kills, {watcher.count:,} entries ", end="", file=sys.stderr, flush=True)
         await watcher.prove_all(log)
+        outcome = await count_outcome(log, watcher.acked)
     await server.stop()
-    return watcher, died
+    return outcome, died
 
 
 def main() -> None:
@@ -131,11 +133,11 @@ def main() -> None:
     seed = random.randrange(2**32) if options.seed is None else options.seed
     print(json.dumps({"campaign": "producers", "kills": options.kills, "seed": seed}), flush=True)
     folder, started = Path(tempfile.mkdtemp(prefix="producer-soak-")), time.monotonic()
-    watcher, died = asyncio.run(campaign(folder, options.kills, random.Random(seed)))
+    outcome, died = asyncio.run(campaign(folder, options.kills, random.Random(seed)))
     shutil.rmtree(folder, ignore_errors=True)  # Kept when a promise was broken.
-    facts = {"entries": watcher.count, "acknowledged": len(watcher.acked), "lost": 0, "twice": 0, "out_of_order": 0}
-    seconds = round(time.monotonic() - started)
-    print(json.dumps(facts | {"kills": options.kills, "killed": dict(sorted(died.items())), "seconds": seconds}))
+    seconds, killed = round(time.monotonic() - started), dict(sorted(died.items()))
+    print(json.dumps(outcome._asdict() | {"kills": options.kills, "killed": killed, "seconds": seconds}))
+    sys.exit(0 if outcome.holds else 1)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import psycopg
+import pytest
 
 from tests import child_environment
 from tests.servers import free_port
@@ -113,6 +117,68 @@ def test_a_quarantined_row_is_redriven_once(tmp_path: Path) -> None:
         assert rows(path) == [(2, 51)]  # The redriven row came before it, and only once.
         said = logplayer("table", "ddl", "ALTER TABLE x ADD y", "--targets", "nobody", *log, code=2)
         assert "nobody is not a member; the log knows a" in said
+
+
+ARMED = """
+import sys
+from logplayer import crashpoint
+crashpoint.armed = sys.argv.pop(1)
+from logplayer.cli.main import main
+main()
+"""
+AUDITED = """
+CREATE TABLE orders_{0} (id int PRIMARY KEY, total int CONSTRAINT small_{0} CHECK (total < 10));
+CREATE TABLE applied_{0} (id int, total int);
+CREATE FUNCTION note_{0}() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN INSERT INTO applied_{0} VALUES (NEW.id, NEW.total); RETURN NEW; END $$;
+CREATE TRIGGER note AFTER INSERT OR UPDATE ON orders_{0} FOR EACH ROW EXECUTE FUNCTION note_{0}();
+"""
+
+
+@pytest.mark.parametrize(("step", "is_there"), [("store-position-written:2", False), ("store-committed:2", True)])
+def test_a_redriven_row_is_applied_once_although_the_target_is_killed(
+    tmp_path: Path, postgres_url: str, step: str, is_there: bool
+) -> None:
+    """In PostgreSQL, before the commit and after it: a trigger counts how often the row was written."""
+    name = f"r{uuid.uuid4().hex[:8]}"
+    log_port, port, http = free_port(), free_port(), free_port()
+    log = ("--log", f"grpc://127.0.0.1:{log_port}")
+    player, address = f"127.0.0.1:{http}", f"tcp://127.0.0.1:{port}"
+    store = ("--store", "postgres-tables", "--url", postgres_url, "--id", name)
+    serve = ("target", "serve", *store, "--listen-tcp", f"127.0.0.1:{port}")
+    with contextlib.ExitStack() as stack, psycopg.connect(postgres_url, autocommit=True) as db:
+        db.execute(AUDITED.format(name).encode())
+
+        def applied() -> list[tuple[Any, ...]]:
+            return db.execute(f"SELECT * FROM applied_{name} ORDER BY id".encode()).fetchall()
+
+        stack.enter_context(
+            running("log", "serve", "--log", f"file://{tmp_path}/wal", "--listen", f"127.0.0.1:{log_port}")
+        )
+        play = ("play", "--in-process", "--no-trims", *log, "--target", f"{name}={address}", "--http", player)
+        with running(*serve):
+            with running(*play):
+                order = ORDER.replace('"orders"', f'"orders_{name}"')
+                logplayer("log", "append", *log, said=order % (1, "1") + order % (2, "50") + order % (3, "3"))
+                bad = int(wait_for_block(player)["index"])
+                logplayer("target", "quarantine", name, "--index", str(bad), *log, "--player", player)
+                _when(lambda: (3, 3) in applied())
+            db.execute(f"ALTER TABLE orders_{name} DROP CONSTRAINT small_{name}".encode())
+        assert applied() == [(1, 1), (3, 3)]
+        redrive = ("target", "redrive", name, "--index", str(bad), "--json", *log)
+        first = json.loads(logplayer(*redrive))
+        command = [sys.executable, "-c", ARMED, step, *serve]
+        armed = subprocess.Popen(command, env=child_environment(), stdout=subprocess.PIPE, text=True)
+        stack.callback(armed.kill)
+        assert armed.stdout is not None
+        assert armed.stdout.readline()
+        stack.enter_context(running(*play, "--take-over"))
+        assert armed.wait(PATIENCE) == -signal.SIGKILL
+        assert ((2, 50) in applied()) == is_there
+        assert json.loads(logplayer(*redrive))["repeated"]
+        stack.enter_context(running(*serve))
+        logplayer("target", "wait", address, "--index", str(first["index"]), "--timeout", "100")
+        assert applied() == [(1, 1), (2, 50), (3, 3)]
 
 
 def _when(found: Any) -> Any:
