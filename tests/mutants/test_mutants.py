@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import count
@@ -16,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests import ROOT
+from tests.mutants.ready import Ready, Run
 
 HERE = Path(__file__).parent
 SOURCE = ROOT / "src"
@@ -42,14 +41,14 @@ class Mutant(NamedTuple):
 
 
 def load() -> list[Mutant]:
-    """All tables of this folder."""
+    """All tables of this folder; first the mutants that make a test wait, so that the workers end together."""
     mutants = []
     for path in sorted(HERE.glob("*.toml")):
         for row in tomllib.loads(path.read_text())["mutant"]:
             edits = tuple(Edit(edit["file"], edit["old"], edit["new"]) for edit in row["edit"])
             seconds = row.get("seconds", TEST_SECONDS_MAX)
             mutants.append(Mutant(row["name"], row["breaks"], tuple(row["tests"]), edits, seconds))
-    return mutants
+    return sorted(mutants, key=lambda mutant: mutant.seconds == TEST_SECONDS_MAX)
 
 
 MUTANTS = load()
@@ -91,6 +90,13 @@ def break_copy(mutant: Mutant, copy: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def ready() -> Iterator[Ready]:
+    ready = Ready()
+    yield ready
+    ready.close()
+
+
+@pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where this worker's mutants stand, one after the other: what was compiled for one serves the next."""
     place = tmp_path_factory.mktemp("broken") / "src"
@@ -100,37 +106,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(compiled, ignore_errors=True)
 
 
-def hunt(mutant: Mutant, place: Path, directory: Path) -> str:
+def hunt(mutant: Mutant, place: Path, directory: Path, ready: Ready) -> str:
     """What the named tests say of the mutant; ``UNCAUGHT`` if they all pass."""
     break_copy(mutant, place)
     environment = dict(os.environ, PYTHONPATH=str(place))
     for name in [name for name in environment if name.startswith(("PYTEST_", "COV_"))]:
         del environment[name]
-    command = [sys.executable, "-m", "pytest", "-x", "--tb=line", "-o", f"timeout={mutant.seconds}"]
-    command += ["-o", "timeout_method=thread"]  # It ends the process: a test that hangs may hang in its teardown too.
-    command += [word for plugin in UNUSED for word in ("-p", f"no:{plugin}")]
-    done = subprocess.run(
-        [*command, f"--basetemp={directory / 'tests'}", *mutant.tests],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode == 0:
-        assert re.search(r"\d+ passed", done.stdout), done.stdout
+    words = ["-m", "", "-x", "--tb=line", "--hypothesis-profile=hunt", "-o", f"timeout={mutant.seconds}"]
+    words += ["-o", "timeout_method=thread"]  # It ends the process: a test that hangs may hang in its teardown too.
+    words += [word for plugin in UNUSED for word in ("-p", f"no:{plugin}")]
+    words += [f"--basetemp={directory / 'tests'}", *mutant.tests]
+    output = directory / "output"
+    code = ready.run(Run(words, environment, str(place), str(output), TIMEOUT_SECONDS))
+    told = output.read_text(errors="replace")
+    if code == 0:
+        assert re.search(r"\d+ passed", told), told
         return UNCAUGHT
-    assert done.returncode == 1, f"the tests did not run: {done.stdout[-3000:]}{done.stderr[-2000:]}"
-    if "in pytest_runtest_call" in done.stdout and "+ Timeout +" in done.stdout:
+    assert code == 1, f"the tests did not run: {told[-5000:]}"
+    if "in pytest_runtest_call" in told and "+ Timeout +" in told:
         return f"a test took more than {mutant.seconds} s"
-    assert re.search(r"\d+ failed", done.stdout), f"no test failed, only its set-up: {done.stdout[-3000:]}"
-    return done.stdout
+    assert re.search(r"\d+ failed", told), f"no test failed, only its set-up: {told[-3000:]}"
+    return told
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_mutant_is_caught(mutant: Mutant, place: Path, tmp_path: Path) -> None:
-    assert hunt(mutant, place, tmp_path) != UNCAUGHT, f"{mutant.name}: {mutant.breaks}"
+def test_the_mutant_is_caught(mutant: Mutant, place: Path, tmp_path: Path, ready: Ready) -> None:
+    assert hunt(mutant, place, tmp_path, ready) != UNCAUGHT, f"{mutant.name}: {mutant.breaks}"
 
 
 def test_no_mutant_is_named_twice() -> None:
@@ -142,21 +143,24 @@ HARMFUL = Edit("core/fence.py", "if session <= position.session:", "if False:")
 FENCE_TESTS = ("tests/core/test_core_fence.py",)
 
 
-def test_a_break_that_breaks_nothing_survives(place: Path, tmp_path: Path) -> None:
+def test_a_break_that_breaks_nothing_survives(place: Path, tmp_path: Path, ready: Ready) -> None:
     """Otherwise every text would be caught."""
-    assert hunt(Mutant("harmless", "nothing", FENCE_TESTS, (HARMLESS,)), place, tmp_path) == UNCAUGHT
+    assert hunt(Mutant("harmless", "nothing", FENCE_TESTS, (HARMLESS,)), place, tmp_path, ready) == UNCAUGHT
 
 
-def test_the_same_edit_with_a_real_break_is_caught(place: Path, tmp_path: Path) -> None:
-    assert hunt(Mutant("harmful", "a stale session is admitted", FENCE_TESTS, (HARMFUL,)), place, tmp_path) != UNCAUGHT
+def test_the_same_edit_with_a_real_break_is_caught(place: Path, tmp_path: Path, ready: Ready) -> None:
+    assert (
+        hunt(Mutant("harmful", "a stale session is admitted", FENCE_TESTS, (HARMFUL,)), place, tmp_path, ready)
+        != UNCAUGHT
+    )
 
 
-def test_a_test_that_cannot_run_catches_nothing(place: Path, tmp_path: Path) -> None:
+def test_a_test_that_cannot_run_catches_nothing(place: Path, tmp_path: Path, ready: Ready) -> None:
     with pytest.raises(AssertionError, match="did not run"):
-        hunt(Mutant("nowhere", "nothing", ("tests/core/no_such_file.py",), (HARMLESS,)), place, tmp_path)
+        hunt(Mutant("nowhere", "nothing", ("tests/core/no_such_file.py",), (HARMLESS,)), place, tmp_path, ready)
 
 
-def test_an_edit_that_does_not_fit_is_an_error(place: Path, tmp_path: Path) -> None:
+def test_an_edit_that_does_not_fit_is_an_error(place: Path, tmp_path: Path, ready: Ready) -> None:
     stale = Mutant("stale", "nothing", FENCE_TESTS, (Edit("core/fence.py", "no such text", ""),))
     with pytest.raises(AssertionError, match="not once"):
-        hunt(stale, place, tmp_path)
+        hunt(stale, place, tmp_path, ready)
