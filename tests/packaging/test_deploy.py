@@ -73,6 +73,35 @@ def test_units_start_what_there_is(unit: Path, monkeypatch: pytest.MonkeyPatch) 
     understands(arguments)
 
 
+def option(arguments: list[str], name: str) -> str:
+    """The value of an option in a command; empty if it is not there."""
+    return arguments[arguments.index(name) + 1] if name in arguments else ""
+
+
+def scraped() -> dict[str, set[str]]:
+    """What the scrape configuration expects, by the part that is there."""
+    loaded = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())
+    [job] = loaded["scrape_configs"]
+    return {group["labels"]["part"]: set(group["targets"]) for group in job["static_configs"]}
+
+
+def test_units_serve_http_where_prometheus_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGPLAYER_LOG", "file:///var/lib/logplayer/wal")
+    expected = scraped()
+    log, player, target = UNITS
+    assert {option(unit_command(log), "--http")} == expected["log"]
+    assert option(unit_command(target), "--http") in expected["target"]
+    assert (option(unit_command(player), "--http"), expected["player"]) == ("", {config.Config().http})
+    assert f"Environment=HTTP={option(unit_command(log), '--http')}" in log.read_text()  # Without it in log.env, too.
+    for unit in (log, target):
+        understands([word if before != "--http" else "" for before, word in pairs(unit_command(unit)[1:])])
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    """Each word with the one before it."""
+    return list(zip(["", *words], words, strict=False))
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_units_restart_whatever_may_mend_by_itself(unit: Path) -> None:
     """After a reboot a shard may be up long before its database: each start ends with 1 then."""
@@ -114,6 +143,23 @@ def test_the_compose_file() -> None:
     assert {one or other for one, other in named} <= set(services), "an address names a service"
 
 
+def test_the_compose_file_publishes_every_face_where_prometheus_looks() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    published: dict[str, set[str]] = {"log": set(), "player": set(), "target": set()}
+    for name, service in services.items():
+        if service["image"] != "logplayer":
+            continue
+        host, port = option(service["command"], "--http").split(":")
+        assert host == "0.0.0.0", f"{name} cannot be reached from outside its container"
+        assert "--insecure" in service["command"], "plain text is refused there without it"
+        [outside] = [one for one in service["ports"] if one.endswith(f":{port}")]
+        published[name if name in published else "target"].add(outside.rpartition(":")[0])
+        assert outside.startswith("127.0.0.1:"), "without a token it is for this machine only"
+        assert f"http://127.0.0.1:{port}/readyz" in service["healthcheck"]["test"][-1]
+        compile(service["healthcheck"]["test"][-1], name, "exec")
+    assert published == scraped()
+
+
 def test_the_nats_configuration() -> None:
     text = (DEPLOY / "nats" / "nats.conf").read_text()
     assert "sync_interval: always" in text
@@ -145,6 +191,21 @@ def containers(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
 
 
+def check_probes(container: dict[str, Any], command: list[str]) -> None:
+    """Kubernetes asks the process itself, at the port that its command opens to the pod's address.
+
+    One that stands by is not ready while another plays, and a rollout would wait for it: there the answer is enough.
+    """
+    host, port = option(command, "--http").split(":")
+    ready = "/healthz" if "--standby" in command else "/readyz"
+    assert host == "0.0.0.0", f"{container['name']} serves HTTP to nobody outside its pod"
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports["http"] == int(port)
+    assert container["readinessProbe"]["httpGet"] == {"path": ready, "port": "http"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container.get("startupProbe", {"httpGet": {"path": "/healthz"}})["httpGet"]["path"] == "/healthz"
+
+
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
 def test_manifests(manifest: Path) -> None:
     found = objects(manifest)
@@ -158,10 +219,7 @@ def test_manifests(manifest: Path) -> None:
             command = container.get("command", ["logplayer"]) + container.get("args", [])
             assert command[0] == "logplayer"
             understands(command[1:])
-            for probe in ("readinessProbe", "livenessProbe"):
-                for check in [container.get(probe, {}).get("exec", {}).get("command")]:
-                    if check:
-                        understands(check[1:])
+            check_probes(container, command)
     labels = [item["spec"]["template"]["metadata"]["labels"] for item in found if "template" in item.get("spec", {})]
     for item in found:
         if item["kind"] == "Service":
@@ -176,3 +234,38 @@ def test_configurations_in_manifests(manifest: Path) -> None:
             read = config.read(tomllib.loads(text), manifest.name)
             assert list(read.targets) == [f"shard-{number}" for number in range(4)]
             assert read.security.insecure
+
+
+def test_the_player_on_spark_keeps_what_its_page_asks_for() -> None:
+    """A free slot on each executor, a standby, names of its own for each driver; tests/spark starts its container."""
+    found = {item["kind"]: item for item in objects(DEPLOY / "kubernetes" / "player-spark.yaml")}
+    data, driver = found["ConfigMap"]["data"], found["StatefulSet"]
+    lines = [line.split() for line in data["spark-defaults.conf"].splitlines() if not line.lstrip().startswith("#")]
+    settings: dict[str, str] = dict(lines)
+    executors, cores = int(settings["spark.executor.instances"]), int(settings["spark.executor.cores"])
+    groups = config.read(tomllib.loads(data["logplayer.toml"]), "player-spark").spark.groups
+    assert executors * (cores - 1) >= groups, "one slot of each executor is free"
+    assert driver["spec"]["replicas"] > 1
+    [container] = containers(driver)
+    assert {"--standby", "--http"} <= set(container["command"])
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+    service = found["Service"]
+    assert driver["spec"]["serviceName"] == service["metadata"]["name"]
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert {"name": "SPARK_LOCAL_HOSTNAME", "value": "$(POD_NAME).player-driver"} in container["env"]
+    assert "spark.driver.host" not in settings, "two drivers would have one name"
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_probes_ask_ports_that_are_there(manifest: Path) -> None:
+    for item in objects(manifest):
+        for container in containers(item):
+            ports = {port["name"] for port in container.get("ports", [])}
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                for how in ("httpGet", "tcpSocket"):
+                    asked = container.get(probe, {}).get(how)
+                    if asked is not None:
+                        assert asked["port"] in ports
+                        assert asked.get("path", "/healthz") in ("/healthz", "/readyz")
+                        command = container.get("command", []) + container.get("args", [])
+                        assert how == "tcpSocket" or "--http" in command
