@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick wheel docs lint types sim spec mutants browser cluster packaging bench rivals soak proto lock clean
+.PHONY: help setup jvm demo test test-quick test-bench wheel docs lint types sim spec mutants browser cluster kits realtime packaging bench rivals soak proto lock clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,12 +34,14 @@ types: setup  ## mypy, strict.
 
 sim: setup  ## Simulate the real core under faults, then prove that every mutant is caught.
 	$(BIN)/logplayer sim --runs $(or $(RUNS),20000)
+	$(BIN)/logplayer sim --world driver --runs $(or $(RUNS),20000)
+	$(BIN)/logplayer sim --world feed --runs 2000
 	$(BIN)/logplayer sim --mutants
 
 spec: setup  ## Check the TLA+ models with TLC.
 	tools/spec
 
-mutants: setup  ## Prove that the tests catch deliberate breaks of stores, logs and players.
+mutants: setup  ## Prove that tests and simulator catch deliberate breaks of the product.
 	tools/mutants
 
 bench: setup  ## Measure; results go to bench/results/.
@@ -55,8 +57,20 @@ soak: setup  ## Long fault campaigns on real processes.
 browser: setup  ## Drive the page in a real Chromium. SCREENSHOTS=1 writes those in docs/images.
 	tools/browser
 
-cluster: setup  ## Spark on several addresses: every entry with TLS and a token, a standalone cluster under kills.
-	$(BIN)/pytest -m "cluster and not soak" -rs tests/spark
+cluster: setup  ## Spark under kills, on several addresses with TLS and a token, and through Spark Connect.
+	$(BIN)/pytest -n 2 -m "cluster and not soak" -rs tests/spark
+
+kits: setup  ## The log kit on etcd, NATS and Kafka, with their real servers; the target kit on a target in Go.
+	$(BIN)/pytest -n $(or $(WORKERS),3) -m kits -rs tests/log tests/contract
+
+jvm: setup  ## Build the connector for Spark's real-time mode (needs Maven).
+	tools/jvm
+
+realtime: jvm  ## Queries in real time, and a few kills on a standalone cluster.
+	$(BIN)/pytest -n 1 -m "realtime and not soak" -rs tests/spark
+
+test-bench: setup  ## Run every measurement for a moment: ours, and the rivals' on their own servers.
+	$(BIN)/pytest -n $(or $(WORKERS),3) -m "bench and not soak" -rs tests/bench
 
 packaging: setup  ## Build wheels and the sdist, and use them in an empty environment.
 	$(BIN)/pytest -m packaging -rs tests/packaging
@@ -76,4 +90,4 @@ lock: setup  ## Write requirements.lock from what is installed in .venv.
 	tools/lock
 
 clean:  ## Remove what the targets made.
-	rm -rf src/logplayer/wire/fastpath*.so $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site
+	rm -rf src/logplayer/wire/fastpath*.so src/logplayer/spark/real_time/*.jar $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache spec/out build dist site

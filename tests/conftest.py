@@ -26,6 +26,9 @@ sys.dont_write_bytecode = False
 
 hypothesis.settings.register_profile("house", deadline=None)  # A machine that is busy is not a broken promise.
 hypothesis.settings.load_profile("house")
+# The hunt for mutants asks whether a test fails; to shrink the example that it fails with may take minutes.
+_SHRINK = {hypothesis.Phase.shrink, hypothesis.Phase.explain}
+hypothesis.settings.register_profile("hunt", deadline=None, phases=tuple(set(hypothesis.Phase) - _SHRINK))
 
 # Spark's JVMs live for a minute or two here: the optimising compiler and parallel collection cost more than they give.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
@@ -67,6 +70,7 @@ ON_SPARK = (
     "tests/spark/test_source.py",
     "tests/spark/test_bulk.py",
     "tests/spark/test_resident.py",
+    "tests/spark/test_seen.py",
     "tests/spark/test_examples.py",
     "tests/spark/test_verbs.py",
     "tests/bench/test_results.py",
@@ -81,31 +85,51 @@ LONG = (
     "tests/spec/test_spec_trace.py",
     "tests/process/test_campaign.py",
     "tests/target/test_store_contract.py",
-    "tests/sim/test_sim_mutants.py",
+    "tests/sim/test_sim_hunt.py",
     "tests/mutants/test_mutants.py",
 )
-ALONE = ("tests/mutants/test_mutants.py",)  # Each test of these may go to any worker.
+ALONE = ("tests/mutants/test_mutants.py", "tests/sim/test_sim_hunt.py")  # Each test of these may go to any worker.
 
-# Why a file or folder is not part of the quick half; a file may have several reasons. `pytest -m quick` is the rest.
+# Why a file, folder or test is not part of the quick half; it may have several reasons. `pytest -m quick` is the rest.
 MARKS = {
     "spark": ("tests/spark/", "tests/bench/test_results.py", "tests/bench/test_rivals_spark.py"),
     "servers": (
         *("tests/log/test_kafka.py", "tests/log/test_nats.py", "tests/log/test_kit_nats.py"),
         *("tests/log/test_etcd.py", "tests/log/test_kit_etcd.py", "tests/log/test_replicated.py"),
+        "tests/log/test_etcd_rights.py",
         *("tests/log/test_standby.py", "tests/log/test_partition.py", "tests/log/test_cluster_security.py"),
         *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
+        "tests/capture/test_capture_trouble.py",
     ),
-    "mutants": ("tests/mutants/test_mutants.py",),
-    "cluster": ("tests/spark/test_standalone.py", "tests/spark/test_beyond_loopback.py"),
+    "mutants": ("tests/mutants/test_mutants.py", "tests/sim/test_sim_hunt.py"),
+    "cluster": (
+        *("tests/spark/test_standalone.py", "tests/spark/test_beyond_loopback.py", "tests/spark/test_connect.py"),
+        "tests/spark/test_processes.py",
+        "tests/spark/test_lease.py::test_receipts_and_delivery_through_kills_and_a_restart",
+    ),
+    "realtime": ("tests/spark/test_real_time",),
+    "kits": (
+        *("tests/log/test_kafka.py", "tests/log/test_kit_nats.py", "tests/log/test_kit_etcd.py"),
+        "tests/contract/test_target_go.py",
+    ),
     "packaging": ("tests/packaging/test_wheel.py",),
+    "bench": (
+        *("tests/bench/test_ours.py", "tests/bench/test_bench_cli.py", "tests/bench/test_append_bench.py"),
+        "tests/bench/test_http_bench.py",
+        "tests/bench/test_chain_bench.py",
+        *("tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
+        "tests/bench/test_log_bench.py",
+    ),
     "browser": (
         "tests/admin/test_page.py",
+        "tests/admin/test_page_shows.py",
         "tests/admin/test_page_many.py",
         "tests/admin/test_page_demo.py",
         "tests/admin/test_page_spark.py",
     ),
     "slow": (
         *("tests/bench/", "tests/demo/", "tests/docs/test_documents.py", "tests/packaging/", "tests/process/"),
+        "tests/api/test_prefork.py",
         *("tests/contract/", "tests/spec/", "tests/sim/test_sim_mutants.py", "tests/target/test_store_contract.py"),
         *("tests/log/test_crash_steps.py", "tests/log/test_kit_server.py", "tests/log/test_strangers.py"),
         *("tests/log/test_log_cli.py", "tests/target/test_target_cli.py", "tests/target/test_store_crash_steps.py"),

@@ -8,7 +8,9 @@ them first where it may: see tools/servers.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -31,11 +33,27 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
+def require(module: str) -> None:
+    """Skip the test if a part that is installed apart is missing; fail in CI."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        missing(f"{module} is not installed")
+
+
 def free_port() -> int:
     """A port of loopback that is free now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def as_user(name: str) -> list[str]:
+    """Words before a command that run it as another user, if this is root: most databases refuse to run as root."""
+    if os.geteuid() != 0:
+        return []
+    # Not runuser, which sets all limits again: by one of them, a run that was killed finds its servers (orphans.py).
+    return ["setpriv", f"--reuid={name}", f"--regid={pwd.getpwnam(name).pw_gid}", "--init-groups"]
 
 
 def find_postgres() -> Path | None:
@@ -55,17 +73,16 @@ def postgres_server(*settings: str) -> Iterator[str]:
         missing("PostgreSQL is not installed")
     assert programs is not None
     port = free_port()
-    # As root PostgreSQL refuses to run; its own user must be able to reach the directory.
-    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    other_user = as_user("postgres")
     with tempfile.TemporaryDirectory(prefix="lp-pg-") as directory:
         data = Path(directory) / "data"
         data.mkdir(mode=0o700)
-        if as_user:
-            Path(directory).chmod(0o755)
+        if other_user:
+            Path(directory).chmod(0o755)  # It must be able to reach its data.
             shutil.chown(data, "postgres", "postgres")
 
         def run(*command: object) -> None:
-            subprocess.run([*as_user, *map(str, command)], check=True, stdout=subprocess.DEVNULL, cwd="/")
+            subprocess.run([*other_user, *map(str, command)], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
         run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
@@ -91,7 +108,7 @@ def redis_server(*options: str) -> Iterator[str]:
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "", *durable]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            _wait_for_port(port, process)
+            wait_for_port(port, process)
             yield f"redis://127.0.0.1:{port}/0"
         finally:
             process.kill()  # Its data is thrown away.
@@ -126,8 +143,9 @@ class Authority:
         return cert, key
 
 
-def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 120  # It only ends a test that hangs.
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    """Until the server listens, or has ended. The limit only ends a test that hangs."""
+    end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
@@ -148,21 +166,21 @@ def redis_url() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[str]:
-    """A server with the API of S3 (moto's) on loopback, with a bucket called ``bucket``; gives HOST:PORT."""
+def s3_server(host: str = "127.0.0.1") -> Iterator[str]:
+    """A server with the API of S3 (moto's), with a bucket called ``bucket``; gives HOST:PORT."""
     program = Path(sys.executable).parent / "moto_server"
     if not program.exists():
         missing("moto's server is not installed")
     port = free_port()
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    words = [sys.executable, str(program), "-H", "127.0.0.1", "-p", str(port)]
+    words = [sys.executable, str(program), "-H", host, "-p", str(port)]
     process = subprocess.Popen(words, env={**os.environ, **keys}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         import boto3
         from botocore.exceptions import BotoCoreError
 
         give = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-        client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **give)
+        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", **give)
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -172,7 +190,7 @@ def s3_server() -> Iterator[str]:
                 assert process.poll() is None, "moto's server ended"
                 assert time.monotonic() < deadline, "moto's server did not start"
                 time.sleep(0.1)
-        yield f"127.0.0.1:{port}"
+        yield f"{host}:{port}"
     finally:
         process.kill()
         process.wait()
@@ -185,17 +203,17 @@ def mariadb_server() -> Iterator[str]:
     if not all(programs):
         missing("MariaDB is not installed")
     install, server = map(str, programs)
-    as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
+    other_user = as_user("nobody")
     with tempfile.TemporaryDirectory(prefix="lp-maria-") as directory:
         data, socket_path = Path(directory) / "data", Path(directory) / "s"
         data.mkdir(mode=0o700)
-        if as_user:
+        if other_user:
             Path(directory).chmod(0o755)
             shutil.chown(directory, "nobody")
             shutil.chown(data, "nobody")
         where = ["--no-defaults", f"--datadir={data}"]
         made = [install, *where, "--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run([*as_user, *made], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        subprocess.run([*other_user, *made], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
         quiet = [
             "--skip-networking",
             f"--socket={socket_path}",
@@ -203,7 +221,7 @@ def mariadb_server() -> Iterator[str]:
             "--innodb-buffer-pool-size=64M",
         ]
         with open(Path(directory) / "log", "wb") as log:
-            process = subprocess.Popen([*as_user, server, *where, *quiet], stdout=log, stderr=log, cwd="/")
+            process = subprocess.Popen([*other_user, server, *where, *quiet], stdout=log, stderr=log, cwd="/")
             try:
                 yield _mariadb_database(str(socket_path), process)
             finally:

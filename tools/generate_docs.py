@@ -31,6 +31,8 @@ from logplayer.log.kafka.link import SETTINGS as KAFKA_SETTINGS
 from logplayer.observe import metrics
 from logplayer.player.status import PlayerStatus, TargetStatus
 
+API = runpy.run_path(str(Path(__file__).with_name("api_page.py")))
+
 DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Written by tools/docs from the code; change it there. -->\n"
 
@@ -85,6 +87,10 @@ KEYS = {
     ("security", "nkey_file"): "Sign in to a NATS cluster with this `.creds` file or nkey seed.",
     ("spark", "master"): "Spark's master.",
     ("spark", "groups"): "How many resident players share the targets; 0: as many as are worth it.",
+    ("tables.*", "name"): "Rename the table. The section's name is the table's in the log.",
+    ("tables.*", "columns"): 'Rename columns: `{ total = "amount" }`.',
+    ("tables.*", "ignore"): "Leave these columns out; `true` leaves the whole table out.",
+    ("tables.*", "constants"): 'Columns that each put writes beside those of the row: `{ region = "eu" }`.',
 }
 DEFAULTS = {
     ("log", "address"): "",
@@ -93,6 +99,10 @@ DEFAULTS = {
     ("map", "bounds"): "",
     ("map", "by"): "",
     ("targets.*", "address"): "",
+    ("tables.*", "name"): "",
+    ("tables.*", "columns"): "",
+    ("tables.*", "ignore"): "",
+    ("tables.*", "constants"): "",
     ("security", "ca"): "",
     ("security", "cert"): "",
     ("security", "key"): "",
@@ -109,7 +119,7 @@ SECURITY = (
     "The token is read when the command starts. The other files are read again when they change, for the next connection. On Spark the token and the content of the files travel to the "
     "tasks with the configuration: executors need neither the files nor the variables. Tasks keep the certificates that they got when their job started, so restart the application before these expire."
 )
-TYPES = {str: "text", int: "number", bool: "true or false", list: "list of texts"}
+TYPES = {str: "text", int: "number", bool: "true or false", list: "list of texts", dict: "table"}
 
 PLAYER_FIELDS = {
     "group": "Its group.",
@@ -316,8 +326,9 @@ def errors_page() -> str:
         "",
         "The log's errors and what to do about each: [the log](../log.md#what-every-log-guarantees). Exit codes: "
         "[the command line](cli.md).",
+        "",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *API["error_details"]()])
 
 
 def _metrics(title: str, specs: tuple[metrics.MetricSpec, ...]) -> Iterator[str]:
@@ -357,6 +368,7 @@ def metrics_page() -> str:
         *_metrics("A player, for each of its targets", metrics.TARGETS),
         *_metrics("A Spark application, beside what its players' status says", metrics.SPARK),
         *_metrics("A target server", metrics.STORE),
+        *_metrics("A capture", metrics.CAPTURE),
         "What to watch and when to act: [operations](../operations.md), and [see it](../observe.md).",
     ]
     return "\n".join(lines) + "\n"
@@ -446,7 +458,7 @@ def _between_marks(page: str, name: str, made: str) -> str:
 
 
 PAGES = {
-    "reference/api.md": runpy.run_path(str(Path(__file__).with_name("api_page.py")))["api_page"],
+    "reference/api.md": API["api_page"],
     "reference/cli.md": cli_page,
     "reference/config.md": config_page,
     "reference/errors.md": errors_page,
