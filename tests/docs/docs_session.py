@@ -30,10 +30,25 @@ SECONDS_MAX = 400
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)(\d{4,5})\b|(?<=localhost:)(\d{4,5})\b")
 _NATS, _ETCD = range(4222, 4222 + NODES), range(2379, 2379 + NODES)
 
-# Ends what the document left running in the background; jobs are this bash's own children.
+# Ends what the document left running in the background; jobs are this bash's own children. And waits as a reader does,
+# who sees that a server listens before typing the next command: two minutes at most, which only ends a hang.
+# As it was at the start: documents run in threads, and pytest changes it all the time.
+_ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("LOGPLAYER_")}
 _PRELUDE = """\
 trap 'for job in $(jobs -p); do kill "$job" 2>/dev/null; done; wait 2>/dev/null' EXIT
 checked() { [ "$1" -eq "$2" ] || { echo "@@ line $3: exit code $1 instead of $2"; exit 99; }; }
+begun=()  # Ports and pids of servers in the background.
+listening() {
+    for one in "${begun[@]}"; do
+        set -- $one
+        for try in {1..1200}; do
+            (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && break
+            kill -0 "$2" 2>/dev/null || break
+            sleep 0.1
+        done
+    done
+    begun=()
+}
 """
 _SNIPPETS = f"coproc SNIPPETS {{ python {shlex.quote(str(Path(__file__).parent / 'docs_snippets.py'))}; }}"
 
@@ -81,7 +96,7 @@ def run(document: Path, folder: Path, postgres: str = "") -> Result:
     if not ran:
         return Result()
     [status] = free_ports(1)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("LOGPLAYER_")}
+    environment = dict(_ENVIRONMENT)
     environment |= {
         "HOME": str(folder),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -134,7 +149,7 @@ def _script(found: list[Block], places: Places) -> Iterator[str]:
             yield f"cat > {shlex.quote(name)} <<'@@END'\n{places.replace(block.text)}\n@@END"
             if block.file and (block.language != "python" or _mentioned(block.file, everything)):
                 continue
-            yield f"echo '@@ run {name}'"
+            yield f"echo '@@ run {name}'; listening"
             if block.file or "asyncio.run(" in block.text:
                 yield f"python {shlex.quote(name)}; code=$?"
             else:
@@ -149,6 +164,8 @@ def _mentioned(file: str, text: str) -> bool:
 def _command(command: Command, places: Places) -> Iterator[str]:
     text = places.replace(command.text)
     yield f"echo {shlex.quote('@@ $ ' + text)}"
+    if not text.endswith("&"):
+        yield "listening"
     if re.match(r"make\b", text):
         yield f"checked 0 0 {command.line}"  # Its targets are compared with the Makefile instead.
     elif command.interrupted:
@@ -158,3 +175,5 @@ def _command(command: Command, places: Places) -> Iterator[str]:
     else:
         yield text
         yield f"checked $? {command.exit_code} {command.line}"
+        for port in re.findall(r"--listen(?:-tcp)? 127\.0\.0\.1:(\d+)", text) if text.endswith("&") else ():
+            yield f'begun+=("{port} $!")'

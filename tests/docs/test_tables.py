@@ -8,7 +8,7 @@ import grpc
 
 from logplayer.log.etcd.keys import Keys
 from logplayer.log.grpc_errors import _CODES
-from logplayer.spark.source.options import KNOWN
+from logplayer.spark.options import KNOWN
 from tests import ROOT
 
 

@@ -92,9 +92,8 @@ def test_architecture_names_every_package() -> None:
 def test_architecture_names_functions_that_exist() -> None:
     """Each class, method, function or protobuf message in backticks is defined somewhere in src."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    source = "\n".join(
-        path.read_text() for path in (ROOT / "src").rglob("*.p[yr]*") if path.suffix in (".py", ".proto")
-    )
+    files = [path for path in (ROOT / "src").rglob("*.p[yr]*") if path.suffix in (".py", ".proto")]
+    source = "\n".join(path.read_text() for path in (*files, *(ROOT / "jvm").rglob("*.java")))
     assert unknown_names(page, source) == []
 
 
@@ -104,7 +103,7 @@ def unknown_names(page: str, source: str) -> list[str]:
         home, _, method = code.partition(".")
         if re.fullmatch(r"[A-Z]\w*[a-z]\w*|_[a-z_]+|[a-z]+_[a-z_]+", home):
             names |= {home, method} - {""}
-    defined = set(re.findall(r"(?m)^\s*(?:async )?(?:def|class|message) (\w+)", source))
+    defined = set(re.findall(r"(?m)^\s*(?:async |public |final )*(?:def|class|message) (\w+)", source))
     return sorted(names - defined)
 
 
