@@ -405,7 +405,10 @@ class BlockingLog:
         self._opened()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        made = self._made
+        if kind is None and made is not None and made[0] == os.getpid():
+            _loop().run(made[1].flush())
         self.close()
 
     def _opened(self) -> opened.OpenedLog:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -81,6 +83,30 @@ def test_threads_share_a_log(server: str) -> None:
             next(log.read(1, 5))
     with pytest.raises(lp.LogUnavailable, match="is closed"):
         log.info()
+
+
+async def test_the_end_of_a_block_waits_for_what_was_given_up(tmp_path: Path) -> None:
+    """A transaction whose timeout is over is still sent; what raises does not wait."""
+    process = ServerProcess(f"file://{tmp_path}/log")
+    await process.start()
+
+    def give_up(fails: bool) -> int:
+        with lp.sync.open_log(f"grpc://{process.where}") as log:
+            producer = log.producer("web-1")
+            last = producer.sequence
+            os.kill(process.pid, signal.SIGSTOP)
+            threading.Timer(0.5, os.kill, (process.pid, signal.SIGCONT)).start()
+            with pytest.raises(lp.LogUnavailable, match="no answer to transaction"):
+                producer.append(lp.put("k", "v"), timeout=0.05)
+            assert not fails
+        return last
+
+    assert await asyncio.to_thread(give_up, False) == 0
+    with lp.sync.open_log(f"grpc://{process.where}") as log:
+        assert await asyncio.to_thread(log.newest, "web-1") == (1, 1)
+    with pytest.raises(AssertionError):
+        await asyncio.to_thread(give_up, True)
+    await process.stop()
 
 
 @pytest.mark.parametrize("parent", ["used", "unused"])

@@ -204,6 +204,40 @@ async def test_flush() -> None:
     assert len(log.kept) == 20
 
 
+@pytest.mark.parametrize("how", ["timeout", "cancelled"])
+async def test_flush_waits_for_what_nobody_waits_for_any_more(how: str) -> None:
+    """Such a transaction is still sent, so to close after a flush must not lose it."""
+    log = Flaky()
+    log.away = True
+    producer = await producer_of(log)
+    left = producer.append(put("a", "x"), timeout=0.01 if how == "timeout" else None)
+    await asyncio.sleep(0.02)
+    if how == "timeout":
+        with pytest.raises(LogUnavailable, match="no answer to transaction 1 in"):
+            await left
+    else:
+        left.cancel()
+    flushing = asyncio.ensure_future(producer.flush())
+    await asyncio.sleep(0.02)
+    assert not flushing.done()
+    log.away = False
+    await in_time(flushing)
+    producer.close()
+    assert keys(log) == [b"a"]
+
+
+async def test_flush_ends_with_the_error_that_ends_the_producer() -> None:
+    log = Flaky()
+    log.away = True
+    producer = await producer_of(log)
+    producer.append(put("a", "x")).add_done_callback(lambda future: future.exception())
+    flushing = asyncio.ensure_future(producer.flush())
+    await asyncio.sleep(0.02)
+    producer.close()
+    with pytest.raises(LogUnavailable, match="is closed"):
+        await in_time(flushing)
+
+
 async def test_what_can_never_work_is_refused_at_once_and_costs_no_number() -> None:
     log = Flaky()
     producer = await producer_of(log)

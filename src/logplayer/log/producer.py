@@ -129,6 +129,7 @@ class Producer:
         self._end: LogError | None = None
         self._loop = asyncio.get_running_loop()
         self._woken = False
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []  # Up to which number each waits.
 
     @classmethod
     async def open(cls, log: Log, name: str = "", applied: Applied | None = None) -> Producer:
@@ -220,7 +221,7 @@ class Producer:
         return answer
 
     async def flush(self) -> None:
-        """Wait until everything that was appended so far is in the log.
+        """Wait until everything that was appended so far is in the log, also what its caller no longer waits for.
 
         Raises:
             LogError: The producer has ended with this before all of it was in.
@@ -228,9 +229,11 @@ class Producer:
         Example:
             >>> await producer.flush()  # doctest: +SKIP
         """
-        waiting = [one.answer for group in self._groups for one in group] + [one.answer for one in self._unsent]
-        if waiting:
-            await asyncio.wait(waiting)
+        # Not by the callers' futures: a timeout ends such a future, and the transaction is still to be sent.
+        done = self._loop.create_future()
+        self._flushes.append((self.sequence, done))
+        self._tell_flushes()
+        await done
         if self._end is not None:
             raise self._end
 
@@ -249,6 +252,19 @@ class Producer:
         for one in [*self._unsent, *(one for group in self._groups for one in group)]:
             _fail(one, self._end)
         self._unsent.clear()
+        self._groups.clear()
+        self._tell_flushes()
+
+    def _tell_flushes(self) -> None:
+        """End those whose transactions have all been answered for good."""
+        first = next((group[0] for group in self._groups), self._unsent[0] if self._unsent else None)
+        waiting = []
+        for reached, done in self._flushes:
+            if first is not None and first.entry.sequence <= reached:
+                waiting.append((reached, done))
+            elif not done.done():
+                done.set_result(None)
+        self._flushes = waiting
 
     # --- Sending ---
 
@@ -295,6 +311,8 @@ class Producer:
             self._send()
         elif not self._under_way and self._end is None:
             self._start(self._again())
+        if self._flushes:
+            self._tell_flushes()
 
     def _failed(self, group: list[_Unanswered], error: LogError) -> None:
         if isinstance(error, SequenceGap) and group is self._groups[0]:
