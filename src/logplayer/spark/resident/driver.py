@@ -6,7 +6,8 @@ put their events there, so the machine is stepped by one thread only. It holds n
 starts again takes over by a new epoch, and goes on where the targets are. Besides, the driver
 
 - serves a ``file://`` log to the tasks, because a file has one writer;
-- refuses more groups than a local master has slots: it never gets more, and the rest would wait for ever.
+- refuses more groups than a local master has slots: it never gets more, and the rest would wait for ever;
+- ends with any error that it does not expect: ``wait`` and ``stop`` raise it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from logplayer.admin.app import Face
 from logplayer.admin.audit_report import AuditReport
 from logplayer.admin.http_server import HttpServer
 from logplayer.config import Config
+from logplayer.core.invariants import InvariantViolation
 from logplayer.core.standby import Standby
 from logplayer.errors import ConfigError, LogPlayerError, LogUnavailable, Unavailable, UserError
 from logplayer.log import control_chain as chain
@@ -41,11 +43,11 @@ from logplayer.spark.resident.applications import register
 from logplayer.spark.resident.driver_face import driver_face
 from logplayer.spark.resident.driver_port import listen
 from logplayer.spark.resident.first_plan import first_plan
-from logplayer.spark.resident.groups import GroupPlan, GroupPlayer, GroupTask
+from logplayer.spark.resident.groups import GroupPlan, GroupTask, play_group
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.machine import Machine
 from logplayer.spark.resident.overview import Overview
-from logplayer.spark.resident.placement import run_one, warm
+from logplayer.spark.resident.placement import cancel, run_one, warm
 from logplayer.spark.resident.trimmer import Trimmer
 from logplayer.spark.session import executors, has_ended, is_elastic
 from logplayer.wire.security import Security
@@ -79,6 +81,7 @@ class Resident:
         self._stop_wanted = threading.Event()  # Before there is a machine to tell.
         self._standby = standby or Standby()  # Given where it must outlive this application.
         self._over = threading.Event()
+        self._error: BaseException | None = None  # Set before it is over.
         self._playing = threading.Event()
         self._log_last = 0  # As the driver itself saw it: silent groups do not tell.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,9 +93,9 @@ class Resident:
 
         A log that is away is waited for; False if it is stopped meanwhile.
         """
-        if not self._open_log():
-            return False
         try:
+            if not self._open_log():
+                return False
             control, members = event_loop.run(self._read_members())
             plan = first_plan(self.spark, members, self.config.spark.groups, self._stop_wanted.is_set)
             self._trimmer = Trimmer(self._log, self.config.map, self.config.trims_unroutable)
@@ -102,20 +105,20 @@ class Resident:
             bind = conf.get("spark.driver.bindAddress") or host
             port = listen(self._heard, host, self.config.security, self._token, bind)
             self._beats, self._driver = event_loop.run(port)
+            settings = machine.Settings(
+                self.config.spark.groups, self.config.trims, self.config.drain_ms_max, is_elastic(self.spark)
+            )
+            self.machine = Machine(settings, plan, members, application, control, executors(self.spark))
+            event_loop.run(self._begin(self.machine))
         except BaseException:
             self._close()
             raise
-        settings = machine.Settings(
-            self.config.spark.groups, self.config.trims, self.config.drain_ms_max, is_elastic(self.spark)
-        )
-        self.machine = Machine(settings, plan, members, application, control, executors(self.spark))
-        event_loop.run(self._begin(self.machine))
         return True
 
     def stop(self) -> Ended:
-        """Drain all groups and end; what does not end in time is cancelled. Raises Unavailable if Spark has ended."""
+        """Drain all groups and end; what is late is cancelled. Raises as ``wait``, or Unavailable if Spark ended."""
         self.request_stop()
-        self._over.wait()
+        self.wait()
         self._close()
         assert self.machine is not None
         if self.machine.lost is not None:
@@ -123,8 +126,12 @@ class Resident:
         return self.machine.ended or STOPPED
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end; whether it has come."""
-        return self._over.wait(seconds)
+        """Wait for the end; whether it has come. Raises, and closes the log, if the driver has failed."""
+        over = self._over.wait(seconds)
+        if self._error is not None:
+            self._close()
+            raise self._error
+        return over
 
     def request_stop(self) -> None:
         """For signal handlers: the next heartbeats carry it to the groups."""
@@ -201,7 +208,18 @@ class Resident:
     def _step(self, event: events.DriverEvent) -> Mapping[str, Any]:
         """On the background loop. Returns the answer to a heartbeat, if the event is one."""
         assert self.machine is not None
-        return self._perform(self.machine.step(event))
+        if self._error is not None:
+            return {"stop": True}  # A step may be half done, so the machine takes no more.
+        try:
+            return self._perform(self.machine.step(event))
+        except (InvariantViolation, Exception) as error:  # noqa: BLE001 - the loop would log it and go on.
+            self._fail(error)
+            return {"stop": True}
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._over.is_set():
+            self._error = error
+            self._over.set()
 
     def _perform(self, effects: list[events.DriverEffect]) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = {}
@@ -212,7 +230,7 @@ class Resident:
                 case events.SubmitJob():
                     threading.Thread(target=self._submit, args=(effect,), name="logplayer-job", daemon=True).start()
                 case events.CancelJob(job):
-                    self._spawn(asyncio.to_thread(self.spark.sparkContext.cancelJobGroup, self._job_name(job)))
+                    self._spawn(asyncio.to_thread(cancel, self.spark.sparkContext, self._job_name(job)))
                 case events.WarmExecutor(executor):
                     threading.Thread(target=warm, args=(self.spark.sparkContext, executor), daemon=True).start()
                 case events.Look():
@@ -309,7 +327,12 @@ class Resident:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = event_loop.background().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     # --- Inside ---
 
@@ -341,7 +364,8 @@ class Resident:
                 event_loop.run(self._beats.stop())
             if self._server is not None:
                 event_loop.run(self._server.stop())
-            event_loop.run(self._log.close())
+            if hasattr(self, "_log"):
+                event_loop.run(self._log.close())
 
     async def _read_members(self) -> tuple[int, frozenset[str]]:
         head = await chain.load(self._log)
@@ -364,11 +388,6 @@ class Resident:
             application=self.machine.application,
             standby=self.config.standby,
         )
-
-
-def play_group(task: GroupTask) -> Ended:
-    """In a task: play one group until the driver stops it."""
-    return event_loop.run(GroupPlayer(task).run())
 
 
 def _now() -> int:

@@ -22,6 +22,7 @@ from logplayer.log.protocol import Log
 from logplayer.player.ended import STOPPED, Ended
 from logplayer.player.shell import Shell
 from logplayer.player.start import ask_targets
+from logplayer.spark import event_loop
 from logplayer.spark.resident.counts import Counted, as_json
 from logplayer.spark.resident.driver_port import task_side
 from logplayer.wire.security import Security
@@ -196,3 +197,8 @@ class GroupPlayer:
         beat = {"job": task.job, "group": task.number, "worker": worker_name(), "counts": self._counts(), **facts}
         answer: Mapping[str, Any] = await ask(task.driver, "/beat", beat, task.heartbeat_security)
         return answer
+
+
+def play_group(task: GroupTask) -> Ended:
+    """In a task: play one group until the driver stops it."""
+    return event_loop.run(GroupPlayer(task).run())

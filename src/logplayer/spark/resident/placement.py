@@ -33,6 +33,12 @@ def warm(context: SparkContext, executor: str) -> None:
         run_one(context, _nothing, None, executor)
 
 
+def cancel(context: SparkContext, group: str) -> None:
+    """End the jobs of a job group. If Spark has ended, they have ended with it."""
+    with contextlib.suppress(Exception):
+        context.cancelJobGroup(group)
+
+
 def _nothing(_: object) -> None:
     """In a task."""
 
