@@ -22,7 +22,9 @@ from tests.log.log_support import missing
 
 PATIENCE = 120.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # The standard's name for a reference to an element.
+ELSEWHERE = "player.example"  # A name that leads to this machine.
 FLAGS = (
+    f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
     "--headless=new",
     "--no-sandbox",
     "--disable-dev-shm-usage",

@@ -79,7 +79,7 @@ const back = e => {
   return 'rgb(255,255,255)';
 };
 const low = [];
-for (const e of document.querySelectorAll('main *, header *')) {
+for (const e of document.querySelectorAll('main *, header *, dialog[open] *')) {
   const text = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
   if (!text || !e.getClientRects().length || e.closest('svg, .hidden')) continue;
   const a = light(getComputedStyle(e).color), b = light(back(e));

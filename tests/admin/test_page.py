@@ -240,22 +240,45 @@ def test_a_wrong_token_is_refused(world: PageWorld, browser: Browser, token: str
     assert browser.run("return window.logplayer.targets.get('shard1').state") == "LIVE"
 
 
-def test_everything_can_be_done_by_keyboard(world: PageWorld, browser: Browser) -> None:
-    show_token(browser)
-    browser.run("document.querySelector('#t-shard1 .open').focus()")
+def tab_to(browser: Browser, name: str) -> None:
+    for _ in range(40):
+        if browser.run(probes.FOCUS) == name:
+            return
+        browser.keys(TAB)
+    raise AssertionError(f"{name} is not reached by Tab")
+
+
+def act_by_keys(browser: Browser, action: str) -> None:
+    """Of shard1, whose button has the focus; the focus is there again at the end."""
     browser.keys(ENTER)  # Opens the menu, with the focus on its first action.
-    assert browser.run("return document.activeElement.dataset.action") == "suspend"
+    assert browser.run("return document.activeElement.dataset.action") == action
+    browser.keys(ENTER)
+    tab_to(browser, "confirm")
+    browser.keys(ENTER)
+
+
+def test_everything_can_be_done_by_keyboard(world: PageWorld, browser: Browser) -> None:
+    """No click, and no focus that is set by a script: a target is suspended and resumed."""
+    tab_to(browser, "Act on shard1")
+    act_by_keys(browser, "suspend")
+    browser.until(probes.ERROR, "this needs the operator's token")
+    browser.until("return !document.getElementById('confirm').disabled")
+    assert browser.run(probes.FOCUS) == "confirm"
     browser.keys(ESCAPE)
     browser.until("return !document.getElementById('dialog').open")
-    assert browser.run("return document.activeElement.closest('tr').id") == "t-shard1"
-    reached = set()
-    browser.run("document.activeElement.blur(); window.scrollTo(0, 0)")
-    for _ in range(15):
-        browser.keys(TAB)
-        reached.add(
-            browser.run("const e = document.activeElement; return e.id || e.ariaLabel || e.className || e.tagName")
-        )
-    assert {"token", "find", "add", "Act on shard1", "Act on shard3", "timeline"} <= reached
+    assert browser.run(probes.FOCUS) == "Act on shard1"
+    tab_to(browser, "token")
+    browser.keys(ENTER, *OPERATOR, ENTER)
+    browser.until("return !document.getElementById('dialog').open")
+    assert browser.run(probes.FOCUS) == "token"
+    tab_to(browser, "Act on shard1")
+    for action, state in (("suspend", "suspended"), ("resume", "live")):
+        act_by_keys(browser, action)
+        done(browser)
+        shows(browser, "shard1", state)
+        assert browser.run(probes.FOCUS) == "Act on shard1"
+    for name in ("find", "add", "Act on shard3", "timeline"):
+        tab_to(browser, name)
 
 
 def test_a_screen_reader_gets_names_and_structure(browser: Browser) -> None:
@@ -269,7 +292,33 @@ def test_a_screen_reader_gets_names_and_structure(browser: Browser) -> None:
     for role, name in named:
         if role in ("button", "link", "searchbox", "image"):
             assert name.strip(), role
-    assert browser.run("return document.querySelector('#verdict').ariaLive") == "polite"
+    assert browser.run("return document.querySelector('#headline').ariaLive") == "polite"
+
+
+def test_a_screen_reader_gets_what_a_confirmation_says(world: PageWorld, browser: Browser) -> None:
+    opens = "return document.querySelector(arguments[0]).getAttribute('aria-haspopup')"
+    assert [browser.run(opens, selector) for selector in ("#t-shard1 .open", "#add", "#token")] == ["dialog"] * 3
+    browser.click("#t-shard1 .open")
+    [(name, description)] = described(browser, "dialog")
+    assert (name, description) == ("shard1", browser.text("#dialog-says"))
+    assert "session" in description
+    browser.click("#dialog [data-action=suspend]")
+    says = browser.text("#dialog-says")
+    assert "leaves it alone until you resume it" in says
+    assert described(browser, "dialog") == [("Suspend shard1?", says)]
+    assert ("Cancel", f"Suspend shard1? {says}") in described(browser, "button")  # The focus comes from the menu.
+    browser.keys(ESCAPE)
+    browser.until("return !document.getElementById('dialog').open")
+    browser.click("#add")
+    assert described(browser, "dialog") == [("Add a target", browser.text("#dialog-says"))]
+    assert ("Cancel", "") in described(browser, "button")
+    browser.keys(ESCAPE)
+
+
+def described(browser: Browser, role: str) -> list[tuple[str, str]]:
+    """Name and description of each element with this role, as a screen reader gets them."""
+    nodes = [node for node in browser.accessibility() if node["role"]["value"] == role]
+    return [(node["name"]["value"], node.get("description", {}).get("value", "")) for node in nodes]
 
 
 def test_nothing_is_asked_of_anyone_else(world: PageWorld, browser: Browser) -> None:

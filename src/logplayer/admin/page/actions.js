@@ -53,9 +53,14 @@ const dialog = document.getElementById("dialog");
 const el = (id) => document.getElementById(id);
 let submit = null;
 
+let renewed, renew;
+const expect = () => { renewed = new Promise((done) => { renew = done; }); };
+expect();
+
 export const token = {
   get: () => sessionStorage.getItem("logplayer-token") || "",
-  set: (value) => sessionStorage.setItem("logplayer-token", value),
+  set: (value) => { sessionStorage.setItem("logplayer-token", value); renew(); expect(); },
+  changed: () => renewed, // Resolves when it is set the next time.
 };
 
 export const headers = () => (token.get() ? { authorization: `Bearer ${token.get()}` } : {});
@@ -76,8 +81,12 @@ function open(title, says, button, fields, act) {
   el("confirm").textContent = button;
   el("confirm").hidden = !button;
   submit = act;
-  if (!dialog.open) dialog.showModal();
-  (box.querySelector("input, button") || el("cancel")).focus();
+  const first = box.querySelector("input") || el("cancel");
+  el("cancel").removeAttribute("aria-describedby");
+  // A screen reader reads what a dialog says when it opens. If another takes its place, the element with the focus says it.
+  if (dialog.open) first.setAttribute("aria-describedby", "dialog-title dialog-says");
+  else dialog.showModal();
+  first.focus();
 }
 
 el("cancel").addEventListener("click", () => dialog.close());
@@ -87,20 +96,21 @@ el("form").addEventListener("submit", async (event) => {
   for (const input of el("dialog-fields").querySelectorAll("input")) {
     if (input.value !== "") values[input.name] = input.type === "number" ? Number(input.value) : input.value;
   }
-  el("confirm").disabled = true;
+  const focused = document.activeElement;
+  el("confirm").disabled = true; // This takes the focus from it.
   try {
     const problem = await submit(values);
     if (problem) el("dialog-error").textContent = problem;
     else dialog.close();
   } finally {
     el("confirm").disabled = false;
+    if (dialog.open) focused.focus();
   }
 });
 
-export function askToken(why, done) {
+export function askToken(why) {
   open("Token", why, "Use it", [["token", "Token", { type: "password", autocomplete: "off" }, token.get()]], async (values) => {
     token.set(values.token || "");
-    done();
     return "";
   });
 }

@@ -9,8 +9,10 @@ const paint = (node, name) => { if (node.className !== name) node.className = na
 
 let status = {};
 let connected = false;
+let refusal = ""; // Why the server does not show its status; empty while it does.
 const targets = new Map(); // name -> the target's status
 const rows = new Map(); // name -> the elements of its row
+const lines = new Map(); // what a line of trouble is about -> its <li>
 const history = [];
 const measured = { updates: 0, last: 0, largest: 0 };
 window.logplayer = { measured, targets, get status() { return status; }, take };
@@ -19,11 +21,12 @@ window.logplayer = { measured, targets, get status() { return status; }, take };
 
 async function follow() {
   for (;;) {
+    refusal = "";
     try {
+      const changed = token.changed(); // Before the question: one that is given meanwhile counts.
       const answer = await fetch("events", { headers: headers(), cache: "no-store" });
       if (answer.status === 401 || answer.status === 403) {
-        link("bad", "token needed");
-        await new Promise((done) => askToken("This process asks for a token.", done));
+        await refused(answer, changed);
         continue;
       }
       if (answer.ok) await read(answer.body.getReader());
@@ -31,8 +34,22 @@ async function follow() {
     connected = false;
     link("bad", "no connection");
     show();
-    await new Promise((done) => setTimeout(done, 700));
+    await pause(700);
   }
+}
+
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+// 401: a token opens it, whichever dialog it is given in. 403: no token of a reader does, so none is asked for.
+async function refused(answer, changed) {
+  const wanted = answer.status === 401;
+  const said = await answer.json().catch(() => ({}));
+  connected = false;
+  link("bad", wanted ? "token needed" : "refused");
+  refusal = wanted ? "This process asks for a token. Press “Token…” and give it." : said.error || `HTTP ${answer.status}`;
+  show();
+  if (wanted) askToken("This process asks for a token.");
+  await (wanted ? changed : Promise.race([changed, pause(5000)]));
 }
 
 async function read(reader) {
@@ -100,7 +117,7 @@ function link(name, text) { paint(el("link"), `pill ${name}`); set(el("link"), t
 
 function show() {
   const all = [...targets.values()];
-  const [mood, text] = headline(status, all, connected);
+  const [mood, text] = refusal ? ["bad", refusal] : headline(status, all, connected);
   paint(el("verdict"), `verdict ${mood}`);
   set(el("headline"), text);
   document.title = `${mood === "good" ? "" : "● "}LogPlayer`;
@@ -124,22 +141,41 @@ function show() {
 
 function troubles(all) {
   const list = all.filter((t) => grade(t) !== "good").sort((a, b) => rank(a) - rank(b) || b.lag_entries - a.lag_entries);
-  const lines = list.slice(0, 5).map((t) => [t.target, stateName(t), `${t.why || t.error || ""}${t.why ? " – " : ""}${outlookText(t)}`]);
-  if (status.log_error) lines.unshift(["", "", status.log_error]);
-  if (status.unroutable) lines.push(["", "", `${count(status.unroutable)} ${status.unroutable === 1 ? "entry reaches" : "entries reach"} no target: correct the map or the members`]);
-  if (list.length > 5) lines.push(["", "", `and ${list.length - 5} more`]);
-  const key = JSON.stringify(lines);
-  if (el("troubles").dataset.key === key) return;
-  el("troubles").dataset.key = key;
-  el("troubles").replaceChildren(...lines.map(([name, state, text]) => {
-    const li = document.createElement("li");
-    if (name) {
-      const a = Object.assign(document.createElement("a"), { href: `#t-${encodeURIComponent(name)}`, textContent: name });
-      li.append(a, ` is ${state}: `);
-    }
-    li.append(text);
+  const wanted = list.slice(0, 5).map((t) => [`target ${t.target}`, ` is ${stateName(t)}: ${t.why || t.error || ""}${t.why ? " – " : ""}${outlookText(t)}`, t.target]);
+  if (status.log_error) wanted.unshift(["log", status.log_error]);
+  if (status.unroutable) wanted.push(["unroutable", `${count(status.unroutable)} ${status.unroutable === 1 ? "entry reaches" : "entries reach"} no target: correct the map or the members`]);
+  if (list.length > 5) wanted.push(["more", `and ${list.length - 5} more`]);
+  const about = new Set(wanted.map(([key]) => key));
+  for (const [key, li] of lines) if (!about.has(key)) { li.remove(); lines.delete(key); }
+  arrange(el("troubles"), wanted.map(([key, text, name]) => {
+    const li = lines.get(key) || makeLine(key, name);
+    set(li.lastElementChild, text);
     return li;
   }));
+}
+
+function makeLine(key, name) {
+  const li = document.createElement("li");
+  if (name) li.append(Object.assign(document.createElement("a"), { href: `#t-${encodeURIComponent(name)}`, textContent: name }));
+  li.append(document.createElement("span"));
+  lines.set(key, li);
+  return li;
+}
+
+// Puts the children into this order. Moving an element takes the focus from it, so others move around the one that has it;
+// of the rest, one that leaves its place moves, and those after it stay.
+function arrange(parent, nodes) {
+  const focused = nodes.find((node) => node.contains(document.activeElement));
+  let at = parent.firstElementChild;
+  for (const node of nodes) {
+    while (at && at !== node && at !== focused && (node === focused || at.nextElementSibling === node)) {
+      const late = at;
+      at = at.nextElementSibling;
+      parent.append(late); // Its turn comes.
+    }
+    if (node === at) at = at.nextElementSibling;
+    else parent.insertBefore(node, at);
+  }
 }
 
 function showMap(all, verb) {
@@ -245,11 +281,7 @@ function settle() {
   if (!unsettled) return;
   unsettled = false;
   const order = [...rows].sort(([a, x], [b, y]) => x.rank - y.rank || BY_NAME.compare(a, b));
-  let at = el("rows").firstElementChild;
-  for (const [, row] of order) {
-    if (row.tr === at) at = at.nextElementSibling;
-    else el("rows").insertBefore(row.tr, at);
-  }
+  arrange(el("rows"), order.map(([, row]) => row.tr));
 }
 
 const matches = (name) => name.toLowerCase().includes(el("find").value.trim().toLowerCase());
@@ -260,7 +292,7 @@ el("find").addEventListener("input", () => {
   el("none").hidden = some;
 });
 el("add").addEventListener("click", () => confirmAction("add", null));
-el("token").addEventListener("click", () => askToken("To act, show the operator's token. It is kept in this tab only.", () => {}));
+el("token").addEventListener("click", () => askToken("To act, show the operator's token. It is kept in this tab only."));
 
 // --- Delays and the time line ---
 

@@ -50,11 +50,12 @@ export function headline(status, targets, connected) {
   if (status.state === "stuck") return ["bad", "The log cannot be read, so nothing new is delivered."];
   const bad = targets.filter((t) => grade(t) === "bad");
   const slow = targets.filter((t) => grade(t) === "warn");
-  const rest = targets.length - bad.length - slow.length;
-  if (!targets.length) return ["warn", "There are no targets yet."];
-  if (bad.length) return ["bad", `${bad.length} of ${targets.length} ${targets.length === 1 ? "target" : "targets"} ${bad.length === 1 ? "needs" : "need"} a look; ${rest} ${rest === 1 ? "has" : "have"} everything.`];
-  if (slow.length) return ["warn", `${slow.length} of ${targets.length} ${slow.length === 1 ? "catches" : "catch"} up; ${rest} ${rest === 1 ? "has" : "have"} everything.`];
   const waits = targets.filter(held).length;
+  const rest = targets.length - bad.length - slow.length - waits;
+  const others = `${rest} ${rest === 1 ? "has" : "have"} everything${waits ? `; ${waits} ${waits === 1 ? "is" : "are"} suspended` : ""}.`;
+  if (!targets.length) return ["warn", "There are no targets yet."];
+  if (bad.length) return ["bad", `${bad.length} of ${targets.length} ${targets.length === 1 ? "target" : "targets"} ${bad.length === 1 ? "needs" : "need"} a look; ${others}`];
+  if (slow.length) return ["warn", `${slow.length} of ${targets.length} ${slow.length === 1 ? "catches" : "catch"} up; ${others}`];
   if (waits) return ["warn", `${waits} of ${targets.length} ${waits === 1 ? "is" : "are"} suspended by an operator.`];
   return ["good", targets.length === 1 ? "The target has everything." : `All ${targets.length} targets have everything.`];
 }
