@@ -69,7 +69,7 @@ jvm: setup  ## Build the connector for Spark's real-time mode (needs Maven).
 realtime: jvm  ## Queries in real time, and a few kills on a standalone cluster.
 	$(BIN)/pytest -n 1 -m "realtime and not soak" -rs tests/spark
 
-test-bench: setup  ## Run every measurement for a moment: ours, and the rivals' on their own servers.
+test-bench: setup jvm  ## Run every measurement for a moment: ours, and the rivals' on their own servers.
 	$(BIN)/pytest -n $(or $(WORKERS),3) -m "bench and not soak" -rs tests/bench
 
 packaging: setup  ## Build wheels and the sdist, and use them in an empty environment.

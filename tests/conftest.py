@@ -92,7 +92,10 @@ ALONE = ("tests/mutants/test_mutants.py", "tests/sim/test_sim_hunt.py")  # Each 
 
 # Why a file, folder or test is not part of the quick half; it may have several reasons. `pytest -m quick` is the rest.
 MARKS = {
-    "spark": ("tests/spark/", "tests/bench/test_results.py", "tests/bench/test_rivals_spark.py"),
+    "spark": (
+        *("tests/spark/", "tests/bench/test_results.py", "tests/bench/test_rivals_spark.py"),
+        "tests/bench/test_spark_bench.py",
+    ),
     "servers": (
         *("tests/log/test_kafka.py", "tests/log/test_nats.py", "tests/log/test_kit_nats.py"),
         *("tests/log/test_etcd.py", "tests/log/test_kit_etcd.py", "tests/log/test_replicated.py"),
@@ -118,7 +121,7 @@ MARKS = {
         "tests/bench/test_http_bench.py",
         "tests/bench/test_chain_bench.py",
         *("tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
-        "tests/bench/test_log_bench.py",
+        *("tests/bench/test_log_bench.py", "tests/bench/test_spark_bench.py"),
     ),
     "browser": (
         "tests/admin/test_page.py",

@@ -13,7 +13,12 @@ from pathlib import Path
 from logplayer.errors import UserError
 from logplayer.java import find_java
 
-POMS = {"kafka": "kafka-pom.xml", "flink": "flink-pom.xml", "delta": "../../examples/delta-pom.xml"}
+POMS = {
+    "kafka": "kafka-pom.xml",
+    "flink": "flink-pom.xml",
+    "delta": "../../examples/delta-pom.xml",
+    "spark-kafka": "spark-kafka-pom.xml",
+}
 FETCH_SECONDS_MAX = 600
 JAVA_MIN = 17
 HINT = "run `make rivals` (or `tools/rivals fetch`) first"
