@@ -61,7 +61,7 @@ class _Background:
         try:
             return future.result()
         except CancelledError:
-            raise LogUnavailable("the program is at its end; whether the log did it is not known") from None
+            raise LogUnavailable("the process ends, or forks; whether the log did it is not known") from None
         except BaseException:
             future.cancel()  # Ctrl-C: nobody waits for it any more.
             raise
