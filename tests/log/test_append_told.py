@@ -56,6 +56,40 @@ def test_a_bad_first_line(log: Path) -> None:
     assert append(log, transaction(producer="q", sequence=2)).stderr.endswith("send 1 next; nothing was appended\n")
 
 
+HALF = json.loads('"\\ud800"')  # Of a character: JSON can say it, and no text can hold it.
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        transaction(producer=HALF, sequence=1),
+        transaction(mutations=[{"key": HALF, "value": "v"}]),
+        transaction(mutations=[{"key": "k", "value": f"v{HALF}"}]),
+        transaction(mutations=[{"key": "k", "value": "v", "target": HALF}]),
+        transaction(headers={HALF: "v"}),
+        transaction(headers=[["name", HALF]]),
+        transaction(mutations=[{"table": HALF, "key": ["id"], "columns": {"id": 1}}]),
+        transaction(mutations=[{"table": "t", "key": [HALF], "columns": {HALF: 1}}]),
+        transaction(mutations=[{"table": "t", "key": ["id"], "columns": {"id": HALF}}]),
+    ],
+    ids=["producer", "key", "value", "target", "header", "header's value", "table", "column", "column's value"],
+)
+def test_half_a_character_is_refused(log: Path, bad: str) -> None:
+    done = append(log, transaction() + bad)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("logplayer: line 2"), line
+    assert "is not text that UTF-8 can write" in line
+    assert line.endswith("lines 1 to 1 are in the log (indexes 3 to 3): send from line 2 on")
+
+
+def test_a_line_with_a_name_that_no_producer_has_is_named(log: Path) -> None:
+    done = append(log, transaction() + transaction(producer="two\nlines", sequence=1))
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("logplayer: line 2: producer 'two\\nlines' is not a name")
+
+
 def test_what_was_not_appended_is_said_once(log: Path) -> None:
     other = transaction(mutations=[{"key": "k", "value": "another"}], producer="p", sequence=2)
     [line] = append(log, other).stderr.splitlines()

@@ -24,7 +24,7 @@ from logplayer.errors import (
     UserError,
 )
 from logplayer.log.json_lines import parse_line
-from logplayer.log.protocol import Log, NewEntry
+from logplayer.log.protocol import BadRequest, Log, NewEntry
 from logplayer.wording import plural
 
 GROUP_LINES_MAX = 500
@@ -211,7 +211,7 @@ async def _append_group(log: Log, group: list[tuple[int, NewEntry]], appended: A
     try:
         appended.add(group, await log.append([entry for _, entry in group]))
         return
-    except (SequenceGap, ProducerConflict, EntryTooLarge):
+    except (SequenceGap, ProducerConflict, EntryTooLarge, BadRequest):
         pass
     except LogPlayerError as error:
         raise appended.failed(error, group[0][0], through=group[-1][0]) from None

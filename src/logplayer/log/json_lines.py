@@ -33,6 +33,15 @@ class Line(NamedTuple):
 def parse_line(text: str | bytes, where: str) -> Line:
     """Understand one line or say what is wrong with it."""
     try:
+        return _line(text, where)
+    except UnicodeEncodeError as error:  # JSON can say half a character: "\ud800".
+        raise UserError(
+            f'{where}: {error.object[:40]!r} is not text that UTF-8 can write; give bytes as {{"base64": "..."}}'
+        ) from None
+
+
+def _line(text: str | bytes, where: str) -> Line:
+    try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON ({error}); write one transaction per line, as in {EXAMPLE}") from None
@@ -44,6 +53,8 @@ def parse_line(text: str | bytes, where: str) -> Line:
         raise UserError(f"{where} has only one of producer and sequence; give both or neither")
     if producer is not None and (not isinstance(producer, str) or type(sequence) is not int):
         raise UserError(f"{where}: producer must be text and sequence a whole number")
+    if producer is not None:
+        producer.encode()  # Here, where the line is known.
     if not value["mutations"]:
         raise UserError(f"{where} has an empty list of mutations, which changes nothing; write for example {EXAMPLE}")
     transaction = pb.Transaction()

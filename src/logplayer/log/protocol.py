@@ -299,7 +299,7 @@ def overtaken(up_to: int, history: History, first: int) -> bool:
 
 @functools.lru_cache(4096)
 def _is_name(producer: str) -> bool:
-    return 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX and producer.isprintable()
+    return producer.isprintable() and 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX  # Half a character is neither.
 
 
 @functools.lru_cache(4096)
@@ -319,6 +319,7 @@ def check_group(entries: Sequence[NewEntry]) -> None:
             and type(sequence) is int
             and 0 < sequence < 2**63
             and kind in _KINDS
+            and type(producer) is str
             and _may_append(producer, kind)
         ):
             return
@@ -338,8 +339,7 @@ def check_group(entries: Sequence[NewEntry]) -> None:
                 f"entry {sequence} of producer {producer!r} has {len(payload)} bytes; the limit is {ENTRY_BYTES_MAX}"
             )
         total += len(payload)
-        if not _is_name(producer):
-            raise _no_name(producer)
+        check_producer(producer)
         if not _may_append(producer, kind):
             raise _not_theirs(producer, kind)
         decisions += kind == Kind.CONTROL

@@ -15,6 +15,7 @@ broken and ``NotApplicable`` when the harness cannot do what it needs.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import logplayer.errors as e
 from logplayer.log.protocol import ENTRY_BYTES_MAX, BadRequest, Kind, NewEntry
@@ -212,6 +213,13 @@ async def check_bad_appends_are_refused(harness: Harness) -> None:
         for bad in ([], [NewEntry("", 1, b"")], [NewEntry("p", 0, b"")], [NewEntry("x" * 300, 1, b"")]):
             with raises(BadRequest):
                 await log.append(bad)
+        for name in ("\ud800", "p\udfff", "two\nlines", b"p", 7, None, ["p"]):
+            nobody: Any = name  # What is no text, or no text that can be written.
+            for entries in ([NewEntry(nobody, 1, b"")], [NewEntry("p", 1, b""), NewEntry(nobody, 1, b"")]):
+                with raises(BadRequest):
+                    await log.append(entries)
+            with raises(BadRequest):
+                await log.newest(nobody)
         with raises(BadRequest):
             await collect(log, 0, 5)
         assert (await log.info()).last == 0
