@@ -40,10 +40,8 @@ def playing(targets: list[dict[str, Any]]) -> dict[str, Any]:
     return {**status, "state": "playing", "log_error": "", "log_last": 1000, "log_first": 1, "targets": targets}
 
 
-@contextmanager
-def faced(status_now: Callable[[], Facts], security: Security = NONE) -> Iterator[str]:
-    """The address of a page that shows what ``status_now`` returns, on a loop of its own."""
-    loop = asyncio.new_event_loop()
+def face_of(status_now: Callable[[], Facts]) -> Face:
+    """Of a player that is not there, and whose actions do nothing."""
 
     async def status() -> Facts:
         return status_now()
@@ -57,7 +55,14 @@ def faced(status_now: Callable[[], Facts], security: Security = NONE) -> Iterato
         return {}
 
     actions = dict.fromkeys(("retry", "suspend", "resume"), act)
-    server = serve(Face("player", status, not_ready, metrics, actions, page=True), security)
+    return Face("player", status, not_ready, metrics, actions, page=True)
+
+
+@contextmanager
+def faced(status_now: Callable[[], Facts], security: Security = NONE) -> Iterator[str]:
+    """The address of a page that shows what ``status_now`` returns, on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    server = serve(face_of(status_now), security)
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:

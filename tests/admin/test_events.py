@@ -24,6 +24,7 @@ from logplayer.admin.relay import Relay, following
 from logplayer.errors import ConfigError
 from logplayer.observe.timeline import FENCE, Timeline
 from logplayer.wire.security import NONE, Security
+from tests.admin.page_face import BLOCKED, FINE, SLOW, SUSPENDED, a_target, face_of, playing
 from tests.admin.test_http import get, send
 from tests.player.player_support import PATIENCE, House, until
 
@@ -245,6 +246,56 @@ async def test_status_watch_is_plain_text_when_it_is_piped(house: House) -> None
     process.terminate()
     await process.wait()
     assert b"\x1b" not in said
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+async def test_a_piped_watch_outlives_its_player(form: tuple[str, ...]) -> None:
+    """It says that the player is away, and goes on when another answers there."""
+    first = serve(face_of(lambda: {**playing([]), "player": "first"}))
+    where = await first.start("127.0.0.1:0")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "logplayer.cli", "status", "--watch", "--player", where, *form),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    second = serve(face_of(lambda: {**playing([]), "player": "second"}))
+    try:
+        assert b"first" in await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+        await first.stop()
+        said = (await asyncio.wait_for(process.stderr.readline(), PATIENCE)).decode()
+        assert said.startswith(f"no player answers at {where}")
+        assert said.endswith("; trying again\n")
+        await second.start(where)
+        line = b"first"
+        while b"second" not in line:
+            line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+            assert line, await process.stderr.read()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await second.stop()
+
+
+def test_the_live_view_shows_what_an_operator_suspended_as_the_page_does() -> None:
+    """After everything that needs a look, before what has everything, and in a neutral style."""
+    from rich.console import Console
+
+    from logplayer.cli.watch_view import view
+
+    states = {"fine": FINE, "held": SUSPENDED, "slow": SLOW, "blocked": BLOCKED}
+    console = Console(width=160, record=True, color_system="standard", file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(view(playing([a_target(name, **fields) for name, fields in states.items()]), []))
+    lines = {line.split()[0]: line for line in console.export_text(clear=False).splitlines() if line.strip()}
+    assert [name for name in lines if name in states] == ["blocked", "slow", "held", "fine"]
+    assert lines["held"].split()[1] == "HELD"
+    assert lines["held"].rstrip().endswith("waits for you to resume it")
+    assert "needs you" not in lines["held"]
+    styled = {line.split()[0]: line for line in console.export_text(styles=True).splitlines() if line.strip()}
+    assert ("\x1b[1;31m" in styled["blocked"], "\x1b[1;31m" in styled["held"]) == (True, False)
+    assert "\x1b[2mHELD" in styled["held"]
 
 
 def test_the_live_view_shows_the_worst_first() -> None:

@@ -45,8 +45,11 @@ async def _watch(address: str, as_json: bool, security: Security) -> None:
     await ask(address, "/status", security=security)  # A typo ends it; a player that goes away later does not.
     if as_json or not sys.stdout.isatty():
         while True:
-            await _once(address, as_json, security)
-            sys.stdout.flush()
+            try:
+                await _once(address, as_json, security)
+                sys.stdout.flush()
+            except Unavailable as error:
+                click.echo(f"{error}; trying again", err=True)
             await asyncio.sleep(EVERY_SECONDS)
     from rich.live import Live
 

@@ -10,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from logplayer.player.status_table import headline, target_cells, trouble_lines
+from logplayer.player.status_table import headline, is_held, target_cells, trouble_lines
 
-STYLES = {
+STYLES = {  # From the best to the worst.
     "fine": "green",
+    "held": "dim",
     "catches up": "yellow",
     "too early to say": "yellow",
     "falls behind": "red",
@@ -33,9 +34,9 @@ def view(status: Mapping[str, Any], timeline: Sequence[Mapping[str, Any]]) -> Re
             name, justify="right" if name in ("INDEX", "LAG", "AGE", "RATE/S") else "left", no_wrap=name != "WHY"
         )
     ranks = list(STYLES)
-    ordered = sorted(status["targets"], key=lambda one: (-ranks.index(one["outlook"]), one["target"]))
+    ordered = sorted(status["targets"], key=lambda one: (-ranks.index(_outlook(one)), one["target"]))
     for target in ordered[:ROWS_MAX]:
-        style = STYLES[target["outlook"]]
+        style = STYLES[_outlook(target)]
         cells = target_cells(target)
         table.add_row(*(Text(cell, style=style if nth in (1, 6) else "") for nth, cell in enumerate(cells)))
     parts: list[RenderableType] = [Text(headline(status), style="bold"), Text()]
@@ -44,3 +45,7 @@ def view(status: Mapping[str, Any], timeline: Sequence[Mapping[str, Any]]) -> Re
         at = time.strftime("%H:%M:%S", time.localtime(item["at"]))
         parts.append(Text(f"{at}  {item['text']}", style="red" if item["level"] in ("error", "warning") else "dim"))
     return Group(*parts)
+
+
+def _outlook(target: Mapping[str, Any]) -> str:
+    return "held" if is_held(target) else str(target["outlook"])

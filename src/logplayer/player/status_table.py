@@ -43,9 +43,17 @@ def trouble_lines(status: Mapping[str, Any]) -> list[str]:
 
 
 def target_cells(target: Mapping[str, Any]) -> tuple[str, ...]:
-    """A target as the live view shows it: why it lags, and whether it will catch up."""
+    """A target as the live view shows it: why it lags, and whether it will catch up. As the page, in parts.js."""
     name, state, index, lag, age, _, rate, _, _ = _row(target)
+    if is_held(target):
+        return name, "HELD", index, lag, age, rate, "waits for you to resume it", ""
     return name, state, index, lag, age, rate, target["whether"], target["why"]
+
+
+def is_held(target: Mapping[str, Any]) -> bool:
+    """Whether an operator has suspended it: that is meant, so it is not trouble."""
+    blocked = target.get("blocked")
+    return blocked is not None and blocked["kind"] == "HELD"
 
 
 def _row(target: Mapping[str, Any]) -> tuple[str, ...]:
