@@ -12,7 +12,8 @@ stores noted of every write (tests/spark/written.py), which must have the order 
 
 On ``standalone`` a cluster is started in network namespaces (tests/spark/standalone.py): Python workers, executors,
 Worker daemons, and drivers that have a standby are killed. A line of JSON has the seconds to recovery by kind, and what
-tests/spark/written.py found. Ctrl-C and SIGTERM end everything that was started.
+tests/spark/written.py found. With ``--bounds`` the exit code is 1 if a median is over its bound, a promise on a machine
+that has nothing else to do. Ctrl-C and SIGTERM end everything that was started.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,9 @@ from tests.spark.standalone import prepare
 from tests.spark.test_lease import takeovers
 from tests.spark.test_resident import MAP, NAMES, check, config, pid_of
 from tests.spark.written import Load, judge, note_writes
+
+BOUNDS = {"worker": 2.0, "executor": 5.0, "driver": 3.0}
+"""The median of the seconds to recovery from a kill of this kind."""
 
 
 class Campaign:
@@ -175,6 +180,15 @@ def standalone(chosen: argparse.Namespace) -> dict[str, Any]:
     return {"faults": counted, "entries": found["entries"], **verdict, "seconds_to_recovery": figures}
 
 
+def over_bounds(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What took longer than is promised."""
+    return [
+        f"{kind}: a median of {figures[kind]['median']} s, at most {bound} s is promised"
+        for kind, bound in BOUNDS.items()
+        if kind in figures and figures[kind]["median"] > bound
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
@@ -184,12 +198,16 @@ def main() -> None:
     alone.add_argument("--kinds", default="worker,executor,daemon,driver")
     alone.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after this time")
     alone.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    alone.add_argument("--bounds", action="store_true", help="fail if it takes longer than is promised")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     end_with_this_process()
     print(f"seed {chosen.seed}, {chosen.faults} faults on {chosen.master}", flush=True)
     if chosen.master == "standalone":
-        print(json.dumps(standalone(chosen)))
+        found = standalone(chosen)
+        print(json.dumps(found))
+        if chosen.bounds and (over := over_bounds(found["seconds_to_recovery"])):
+            sys.exit("; ".join(over))
         return
     cluster = chosen.master.startswith("local-cluster")
     settings = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"} if cluster else {}

@@ -11,6 +11,7 @@ from logplayer.core.entry import Message, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.sqlite import SqliteTarget
+from tests.spark.soak_faults import over_bounds
 from tests.spark.spark_support import transaction
 from tests.spark.written import Load, Row, Verdict, judge, note_writes
 
@@ -93,3 +94,9 @@ def test_the_load_has_deletes_that_change_something() -> None:
         gone += value is None and key in there
         (there.discard if value is None else there.add)(key)
     assert gone > 20
+
+
+def test_a_recovery_over_its_bound_is_named() -> None:
+    """So that a campaign with --bounds can fail."""
+    found = {"worker": {"median": 2.1, "worst": 9.0}, "executor": {"median": 5.0, "worst": 9.0}}
+    assert over_bounds(found) == ["worker: a median of 2.1 s, at most 2.0 s is promised"]
