@@ -285,7 +285,7 @@ def test_the_live_view_shows_what_an_operator_suspended_as_the_page_does() -> No
 
     from logplayer.cli.watch_view import view
 
-    states = {"fine": FINE, "held": SUSPENDED, "slow": SLOW, "blocked": BLOCKED}
+    states: dict[str, dict[str, Any]] = {"fine": FINE, "held": SUSPENDED, "slow": SLOW, "blocked": BLOCKED}
     console = Console(width=160, record=True, color_system="standard", file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(view(playing([a_target(name, **fields) for name, fields in states.items()]), []))
     lines = {line.split()[0]: line for line in console.export_text(clear=False).splitlines() if line.strip()}
