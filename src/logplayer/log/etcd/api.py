@@ -39,7 +39,8 @@ WATCH = "/etcdserverpb.Watch/Watch"
 NEEDS_LEADER = (("hasleader", "true"),)
 """A member that knows no leader says so at once, instead of waiting for one."""
 DENIED = "auth: permission denied"
-"""Maintenance calls of etcd 3.4 say it by this text alone, and give no code."""
+"""Maintenance calls of etcd 3.4 say it by this text alone. Their code is UNKNOWN, which an expired token and a disk
+error get there as well, and to those the answer is another. This is the only wording that the product decides by."""
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
