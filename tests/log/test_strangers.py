@@ -31,6 +31,7 @@ REQUESTS = {
     "Info": pb.InfoRequest(),
     "Newest": pb.NewestRequest(producer="p"),
     "Trim": pb.TrimRequest(up_to=1),
+    "Alive": pb.AliveRequest(),
 }
 
 
@@ -62,6 +63,10 @@ async def call(where: str, method: str, body: bytes, token: str | None) -> Any:
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK
+
+
+def test_every_call_of_the_service_is_among_them() -> None:
+    assert set(REQUESTS) == {method.name for method in pb.DESCRIPTOR.services_by_name["Log"].methods}
 
 
 @pytest.mark.parametrize("method", REQUESTS)

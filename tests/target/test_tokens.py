@@ -67,6 +67,13 @@ def metadata(shown: str | None) -> tuple[tuple[str, str], ...]:
     return () if shown is None else (("authorization", f"Bearer {shown}"),)
 
 
+def test_every_call_of_the_service_is_among_them() -> None:
+    """Play is a stream, and has a test of its own. Over tcp:// each kind of frame is asked."""
+    asked = {name.partition(" ")[0] for name in CALLS} | {"Play"}
+    assert asked == {method.name for method in pb.DESCRIPTOR.services_by_name["Target"].methods}
+    assert {name.partition(" ")[0] for name in FRAMES} == set(pb.ToTarget.DESCRIPTOR.fields_by_name)
+
+
 @wrong
 @pytest.mark.parametrize("call", CALLS)
 async def test_each_call_is_refused(call: str, shown: str | None, server: TargetServer) -> None:
