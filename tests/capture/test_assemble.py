@@ -160,6 +160,58 @@ def test_only_an_added_column_can_become_a_statement() -> None:
         Choices("ddl")
 
 
+def test_what_the_log_has_is_not_read_and_its_tables_are_not_judged() -> None:
+    """Two commits may follow each other without a byte in between, so one that begins at ``seen`` is new."""
+    assembler = Assembler(TABLES, {}, DEFAULT, KNOWN, seen=148)
+    old = relation("v", "id:23*")
+    for message in (pg.Begin(100, 0, 7), old, pg.Insert(1, ("a", "7")), pg.Truncate((1,)), pg.Commit(100, 148, 0)):
+        assert assembler.feed(message) is None
+    assert assembler.known == KNOWN
+    assembler.feed(pg.Begin(148, 0, 8))
+    with pytest.raises(UserError, match="column big is gone"):
+        assembler.feed(pg.Insert(1, ("a", "8")))
+    assembler.feed(PLAIN)
+    assert assembler.feed(pg.Insert(1, ("a", "8", "b"))) is None
+    transaction = assembler.feed(pg.Commit(148, 196, 0))
+    assert changes(transaction) == [("PUT", b"t/8", {"id*": 8, "v": "a", "big": "b"})]
+
+
+@pytest.mark.parametrize("mode", ["stop", "accept"])
+def test_of_a_transaction_that_was_cut_the_rest_is_read_and_judged(mode: str) -> None:
+    """Its end is known, its beginning is not: it begins before ``seen`` as those that the log has as a whole."""
+    assembler = Assembler(TABLES, {}, Choices(mode), KNOWN, seen=295, cut=True)
+    other = relation("id*", oid=2, name="other")
+    for message in (pg.Begin(100, 0, 7), relation("v", "id:23*"), pg.Insert(1, ("a", "7")), pg.Commit(100, 148, 0)):
+        assert assembler.feed(message) is None
+    for message in (pg.Begin(250, 0, 8), other, pg.Insert(2, ("x",)), pg.Insert(1, ("a", "8")), PLAIN):
+        assert assembler.feed(message) is None
+    assert assembler.feed(pg.Insert(1, ("a", "9", "b"))) is None
+    if mode == "stop":
+        with pytest.raises(UserError, match="column big is gone"):
+            assembler.feed(pg.Commit(250, 296, 0))
+        return
+    transaction = assembler.feed(pg.Commit(250, 296, 0))
+    assert [key for _, key, _ in changes(transaction)] == [b"t/8", b"t/9"]
+    assert transaction is not None
+    assert len(transaction.changes) == 2
+
+
+def test_what_is_made_again_is_not_judged_and_what_follows_is() -> None:
+    assembler = Assembler(TABLES, {}, DEFAULT)
+    assembler.remaking = True
+    for at, described in enumerate((relation("v", "id:23*"), PLAIN)):
+        assembler.feed(pg.Begin(at, 0, 7))
+        assembler.feed(described)
+        assembler.feed(pg.Delete(1, (None, "7", None)[: len(described.columns)]))
+        transaction = assembler.feed(pg.Commit(at, at, 0))
+        assert transaction is not None
+        assert len(transaction.changes) == at
+    assembler.judge({"t": KNOWN["t"][:1]})
+    assembler.feed(pg.Begin(9, 0, 7))
+    with pytest.raises(UserError, match="column id is new, column big is new"):
+        assembler.feed(pg.Delete(1, (None, "7", None)))
+
+
 def test_another_replica_identity_stops() -> None:
     with pytest.raises(UserError, match=r"no longer has the primary key \(id\)"):
         run(relation("v*", "id:23", "big"))

@@ -140,10 +140,10 @@ async def test_it_goes_on_although_its_entries_were_trimmed(source: Source, tmp_
     assert len(puts) == len(set(puts))  # Each row was inserted once, and so it is in the log.
 
 
-async def forget(directory: Path) -> None:
+async def forget(directory: Path, time: int = 1) -> None:
     """Trim everything; another producer's entry is left."""
     log = await open_log(f"file://{directory}/wal")
-    [index] = await log.append([NewEntry("other", 1, b"\x0a\x03\x0a\x01k")])
+    [index] = await log.append([NewEntry("other", time, b"\x0a\x03\x0a\x01k")])
     await log.trim(index - 1)
     assert (await log.info()).first == index
     await log.close()

@@ -13,9 +13,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from logplayer.capture.settings import Choices
+from logplayer.errors import UserError
 from logplayer.wire.entries import decode_headers
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
+from logplayer.wire.rows import decode_row_changes
 from tests.capture.capture_support import Source, capture, child, end, entries, fold, sequences
+from tests.capture.test_capture import forget
+from tests.capture.test_captured_tables import idle
 
 SNAPSHOT_STEPS = ["capture-begun", "capture-slot-made", "capture-rows-sent:4", "capture-group-durable:3"]
 STREAM_STEPS = ["capture-transaction-submitted:3", "capture-group-durable:1", "capture-group-durable:4"]
@@ -165,3 +170,25 @@ async def test_kills_at_random(source: Source, tmp_path: Path, seed: int) -> Non
             said = end(process)
             assert process.returncode == -9, said
     await finish(source, tmp_path)
+
+
+@pytest.mark.parametrize("step", ["capture-begun", "capture-slot-made", "capture-rows-sent:4"])
+async def test_a_snapshot_that_is_killed_and_wholly_trimmed_begins_again(
+    source: Source, tmp_path: Path, step: str
+) -> None:
+    """Nothing is left that says how far it was; but nothing says that it was complete, either."""
+    source.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    source.run("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 300) i")
+    assert child(source, tmp_path, "t", step).wait(timeout=120) == -9
+    await forget(tmp_path)
+    before = source.confirmed()
+    if before:
+        await idle(source)
+    with pytest.raises(UserError, match=r"trimmed from the log since.*--on-truncate ddl --ddl-targets.*--no-trims"):
+        await capture(source, tmp_path, "t")
+    assert source.confirmed() == before
+    _, said = await capture(source, tmp_path, "t", choices=Choices(truncate="ddl", ddl_targets=("a",)))
+    assert said[:2] == ["interrupted snapshot taken back", "snapshot copied"]
+    found = [entry for entry in await entries(tmp_path) if entry[1] == f"capture/{source.slot}"]
+    assert [change.sql for change in decode_row_changes(found[0][3])] == ['DELETE FROM "t"']
+    assert fold(found[1:], ("t",)) == source.rows("t")

@@ -3,6 +3,11 @@
 An update becomes a put of the whole row. It becomes a patch if PostgreSQL left out a large value that did not change
 (TOAST), or if the primary key changed: then the patch has the old key and the new one. Whatever cannot be carried over
 faithfully raises ``UserError`` with the table, the column and the remedy; nothing of that transaction has left by then.
+
+What the log has. A slot is confirmed at marks only, so a stream begins with transactions that the log has already. They
+describe tables as they were then, which says nothing of what they are after the log's newest entry: a column that was
+added since is not there yet, and is not gone. So transactions up to ``seen`` are not read, and a table is compared with
+what the log knows of it at its first row after that, by whatever description the stream gave last.
 """
 
 from __future__ import annotations
@@ -11,11 +16,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from logplayer.capture import pgoutput as pg
+from logplayer.capture.descriptions import Description, SchemaChange, completed, difference
 from logplayer.capture.outbox_payload import decode_outbox
-from logplayer.capture.pg_values import Unfit, read_value, type_text
+from logplayer.capture.pg_values import Unfit, read_value
 from logplayer.capture.settings import HEADER_BYTES, CaptureStopped, Choices, SourceTable
 from logplayer.errors import EntryTooLarge, Malformed, UserError
 from logplayer.wire.entries import encode_headers
@@ -23,24 +29,7 @@ from logplayer.wire.rows import Column, Op, encode_row
 
 PREFIX = "logplayer"
 """Of the logical messages that are an outbox."""
-Description = tuple[tuple[str, int, int | None], ...]
-"""A table as rows carry it: each column's name, type, and type modifier (its length, say; None: not known)."""
 _log = logging.getLogger("logplayer.capture")
-
-
-class SchemaChange(NamedTuple):
-    """The stream describes a table otherwise than before."""
-
-    table: SourceTable
-    before: Description
-    after: Description
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        """The names of new columns if that is all that changed, else nothing."""
-        if self.after[: len(self.before)] != self.before:
-            return ()
-        return tuple(name for name, *_ in self.after[len(self.before) :])
 
 
 @dataclass(slots=True)
@@ -69,6 +58,7 @@ class _Shape:
 
     def __init__(self, table: SourceTable, relation: pg.Relation, base_types: Mapping[int, int]) -> None:
         self.table = table
+        self.relation = relation
         self.full = relation.identity == "f"
         self.width = len(relation.columns)
         self.names = [column.name for column in relation.columns]
@@ -85,6 +75,14 @@ class Assembler:
         base_types: The type under each domain.
         choices: What to do where there is a choice.
         known: Each table's description as the log's newest entries have it; without one, the stream's first counts.
+        seen: The log has every transaction whose commit ends here or before.
+        cut: Of the one that comes after, the log has the first parts.
+
+    Attributes:
+        known: Each table's newest description.
+        completed: The log's newest description lacks modifiers that are in ``known`` now.
+        remaking: The log has what comes, but what was known there was trimmed. So changes are made again as they were,
+            and not judged, until :meth:`judge`.
     """
 
     def __init__(
@@ -93,14 +91,23 @@ class Assembler:
         base_types: Mapping[int, int],
         choices: Choices,
         known: Mapping[str, Description] | None = None,
+        seen: int = 0,
+        cut: bool = False,
     ) -> None:
         self.known: dict[str, Description] = dict(known or {})
-        self.completed = False  # The log's newest description lacks modifiers that are in ``known`` now.
+        self.completed = False
+        self.remaking = False
+        self._seen = seen
+        self._cut = cut
         self._tables = tables
         self._base_types = base_types
         self._choices = choices
         self._shapes: dict[int, _Shape | None] = {}
+        self._undescribed: dict[int, pg.Relation] = {}  # Not compared with what is known, nor read by, yet.
+        self._other: set[int] = set()  # Relations that are not captured.
         self._open: SourceTransaction | None = None
+        self._again = False  # The log has the open transaction; of one that was cut perhaps only the first parts.
+        self._held: list[pg.Message] = []  # What came of it.
 
     def feed(self, message: pg.Message) -> SourceTransaction | None:
         """Take the next message; returns the transaction that it completes, if that has something for the log.
@@ -113,15 +120,29 @@ class Assembler:
             if self._open is not None:
                 raise Malformed("the replication stream began a transaction inside another one")
             self.begin(message)
+            # A commit that begins before the end of another one is that one, or an earlier one.
+            self._again = message.commit_lsn < self._seen
         elif isinstance(message, pg.Relation):
-            self._describe(message)
+            is_captured = (message.schema, message.name) in self._tables
+            (self._other.discard if is_captured else self._other.add)(message.oid)
+            if self._again:
+                self._held.append(message)
+            else:
+                self._undescribed[message.oid] = message
+                self._describe(message.oid)
         elif isinstance(message, pg.LogicalMessage) and not message.transactional:
             return None  # It belongs to no transaction, so it has no place in the order of commits.
         elif isinstance(message, pg.Insert | pg.Update | pg.Delete | pg.Truncate | pg.LogicalMessage | pg.Commit):
             if self._open is None:
                 raise Malformed(f"the replication stream sent {type(message).__name__} outside of a transaction")
-            return self._take(self._open, message)
+            return self._take_again(self._open, message) if self._again else self._take(self._open, message)
         return None
+
+    def judge(self, known: Mapping[str, Description]) -> None:
+        """What comes now is new to the log, which has tables as in ``known``."""
+        self.remaking = False
+        self.known = dict(known)
+        self._undescribed |= {oid: shape.relation for oid, shape in self._shapes.items() if shape is not None}
 
     def begin(self, message: pg.Begin) -> SourceTransaction:
         """Open a transaction that takes the rows to come; a snapshot makes one for each of its entries."""
@@ -160,16 +181,39 @@ class Assembler:
                     self._add(transaction, shape, Op.DELETE, self._key(shape, old))
         return None
 
+    def _take_again(
+        self,
+        transaction: SourceTransaction,
+        message: pg.Insert | pg.Update | pg.Delete | pg.Truncate | pg.LogicalMessage | pg.Commit,
+    ) -> SourceTransaction | None:
+        """Leave out what the log has; only the commit's end says whether that is all of a transaction."""
+        if not isinstance(message, pg.Commit):
+            if self._cut and getattr(message, "relation", None) not in self._other:
+                self._held.append(message)
+            return None
+        held, self._held, self._again = self._held, [], False
+        is_there = message.end_lsn <= self._seen
+        for one in held:
+            if isinstance(one, pg.Relation):
+                self._undescribed[one.oid] = one
+            elif not is_there:
+                self._take(transaction, one)  # type: ignore[arg-type]
+        if is_there:
+            self._open = None
+            return None
+        return self._take(transaction, message)
+
     # --- Tables ---
 
-    def _describe(self, relation: pg.Relation) -> None:
+    def _describe(self, oid: int) -> None:
+        relation = self._undescribed.pop(oid)
         table = self._tables.get((relation.schema, relation.name))
         if table is None:
             self._shapes[relation.oid] = None
             return
         description = tuple((column.name, column.type_oid, column.modifier) for column in relation.columns)
         stored = self.known.get(table.log_name, description)
-        before = _completed(stored, description)
+        before = completed(stored, description)
         self.completed = self.completed or before != stored
         if before != description:
             self._changed(SchemaChange(table, before, description))
@@ -187,10 +231,10 @@ class Assembler:
 
     def _changed(self, change: SchemaChange) -> None:
         name, mode = change.table.log_name, self._choices.schema_change
-        if mode == "stop" or (mode == "ddl" and not change.added):
+        if not self.remaking and (mode == "stop" or (mode == "ddl" and not change.added)):
             raise CaptureStopped(
                 "schema_change",
-                f"table {name} of the source has changed: {_difference(change)} (everything before is in the log). "
+                f"table {name} of the source has changed: {difference(change)} (everything before is in the log). "
                 "Change the tables of the targets likewise, then go on once with --on-schema-change accept",
             )
         if self._open is None:
@@ -198,6 +242,8 @@ class Assembler:
         self._open.changes.append(change)
 
     def _shape(self, relation: int, *tuples: pg.Cells | None) -> _Shape | None:
+        if relation in self._undescribed:
+            self._describe(relation)
         try:
             shape = self._shapes[relation]
         except KeyError:
@@ -347,24 +393,3 @@ def cut(mutations: list[bytes], limit: int) -> list[list[bytes]]:
         groups[-1].append(mutation)
         room -= len(mutation)
     return groups
-
-
-def _completed(before: Description, now: Description) -> Description:
-    """An earlier version kept no modifiers: those of columns that have the same type are taken as they are now."""
-    modifiers = {(name, oid): modifier for name, oid, modifier in now}
-    return tuple(
-        (name, oid, modifiers.get((name, oid)) if modifier is None else modifier) for name, oid, modifier in before
-    )
-
-
-def _difference(change: SchemaChange) -> str:
-    before = {name: (oid, modifier) for name, oid, modifier in change.before}
-    after = {name: (oid, modifier) for name, oid, modifier in change.after}
-    said = [f"column {name} is new" for name in after if name not in before]
-    said += [f"column {name} is gone" for name in before if name not in after]
-    for name in after:
-        if name in before and before[name] != after[name]:
-            what = "type" if before[name][0] != after[name][0] else "length"
-            was, now = (type_text(*one) for one in (before[name], after[name]))
-            said.append(f"column {name} has another {what}: {was} is {now} now")
-    return ", ".join(said) or "the order of its columns differs"

@@ -21,13 +21,15 @@ import psycopg
 
 from logplayer.capture import snapshot, source
 from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
-from logplayer.capture.assemble import PREFIX, Assembler, Description, SourceTransaction, parts
+from logplayer.capture.assemble import PREFIX, Assembler, SourceTransaction, parts
 from logplayer.capture.circles import copy_order
+from logplayer.capture.descriptions import Description
+from logplayer.capture.descriptions_at import Known, find_known
 from logplayer.capture.foreign_keys import warn_of_torn_keys
 from logplayer.capture.identity import SourceIdentity, check_identity, keep_identity, parse_history, read_identity
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
-from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume, read_schema
+from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, stop_reason
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogError, LogPlayerError, Unavailable, UserError
@@ -115,6 +117,8 @@ class _Capture:
         self._progress = progress
         self._stream: PgStream | None = None
         self._known: dict[str, Description] = {}
+        self._in_log = Known({})
+        self._sequence = 0  # Of the newest entry that was submitted; counted only from a mark on.
         self._resume = Resume(CapturePhase.NOTHING)
         self._source: SourceIdentity | None = None
         self._seen = 0  # The newest transaction that was submitted.
@@ -127,15 +131,17 @@ class _Capture:
             self._tables = await source.find_tables(db, settings)
             await source.ensure_publication(db, settings.publication, self._tables)
             slot = await source.find_slot(db, settings.slot)
-            self._check_slot(slot, db.info.dbname)
+            source.check_slot(slot, settings.slot, db.info.dbname)
             if slot is not None and slot.active_pid:
                 raise source.slot_in_use(settings.slot)
             if self._until_now:
                 row = await (await db.execute("SELECT pg_current_wal_insert_lsn()::text")).fetchone()
                 self._until = parse_lsn(row[0]) if row else 0
+            self._resume = await find_resume(self._log, settings.producer, slot)
+            self._check_resume(slot is not None)
+            if self._resume.phase is CapturePhase.STREAM:
+                self._in_log = await find_known(self._log, settings, db, self._tables, self._resume)
         await warn_of_torn_keys(self._log, settings, self._tables)
-        self._resume = await find_resume(self._log, settings.producer, slot)
-        self._check_resume(slot is not None)
         self._appender = Appender(self._log, settings.producer, self._resume.sequence, self._confirm, self._counts)
         await self._appender.open()
         appending = asyncio.create_task(self._appender.run())
@@ -151,40 +157,15 @@ class _Capture:
             await asyncio.gather(working, appending, return_exceptions=True)
         return self._appender.entries
 
-    def _check_slot(self, slot: source.Slot | None, database: str) -> None:
-        name = self._settings.slot
-        if slot is None:
-            return
-        if slot.plugin != "pgoutput" or slot.database != database:
-            raise UserError(
-                f"slot {name} belongs to database {slot.database!r} and plugin {slot.plugin!r}, not to {database!r} "
-                "and "
-                "'pgoutput'; choose another --slot"
-            )
-        if slot.lost:
-            raise CaptureStopped(
-                "slot_lost",
-                f"PostgreSQL has removed what slot {name} needed (max_slot_wal_keep_size); drop the slot, empty the "
-                "tables of the targets, and start with a new --slot",
-            )
-
     def _check_resume(self, has_slot: bool) -> None:
         name, resume = self._settings.slot, self._resume
         if resume.phase is CapturePhase.STREAM and not has_slot:
-            raise self._slot_is_gone(resume.lsn)
+            raise source.slot_is_gone(name, resume.lsn)
         if resume.phase is CapturePhase.NOTHING and has_slot and self._settings.snapshot:
             raise UserError(
                 f"slot {name} exists, but the log has nothing of it: check --log; give --no-snapshot to begin at the "
                 f"slot's position, or drop it: SELECT pg_drop_replication_slot('{name}')"
             )
-
-    def _slot_is_gone(self, lsn: int) -> UserError:
-        return CaptureStopped(
-            "slot_gone",
-            f"slot {self._settings.slot} is gone from the source, and with it what was committed after "
-            f"{lsn_text(lsn) if lsn else 'the newest entry'}: it was dropped, or a standby without it was promoted. "
-            "Empty the tables of the targets, and start with a new --slot",
-        )
 
     def _confirm(self, lsn: int) -> None:
         self._counts.confirmed_lsn = max(lsn, self._counts.confirmed_lsn)
@@ -194,15 +175,9 @@ class _Capture:
     # --- Work ---
 
     async def _work(self) -> None:
-        settings = self._settings
         if self._resume.phase is CapturePhase.STREAM:
-            self._known = await read_schema(self._log, settings.producer)
-            new = [table.log_name for table in self._tables if self._known and table.log_name not in self._known]
-            if new:
-                raise UserError(
-                    f"--tables has {', '.join(new)}, which this capture did not begin with, so rows would be missing; "
-                    "capture them with a slot of their own"
-                )
+            self._known = {} if self._in_log.is_later else self._in_log.tables
+            self._sequence = self._resume.sequence
             self._seen = self._resume.lsn
         else:
             await self._begin()
@@ -212,13 +187,13 @@ class _Capture:
         settings, appender = self._settings, self._appender
         async with await source.connect(settings.url) as db:
             if self._resume.phase is CapturePhase.SNAPSHOT:
-                await source.drop_slot(db, settings.slot)
                 statements: list[bytes] = []
                 if settings.choices.truncate == "ddl":
                     ordered = await copy_order(db, self._tables)
                     statements = snapshot.emptying(list(reversed(ordered)), settings.choices.ddl_targets)
                 entries = await snapshot.take_back(self._log, settings.producer, appender, statements)
                 self._say("interrupted snapshot taken back", {"entries": entries})
+                await source.drop_slot(db, settings.slot)
             elif not settings.snapshot:
                 await snapshot.begin_without(settings, db, self._tables, appender)
                 self._seen = appender.lsn
@@ -263,9 +238,9 @@ class _Capture:
             slot = await source.find_slot(db, settings.slot)
             types = await source.base_types(db)
             await source.check_primary(db)
-            self._check_slot(slot, db.info.dbname)
+            source.check_slot(slot, settings.slot, db.info.dbname)
         if slot is None:
-            raise self._slot_is_gone(self._seen)
+            raise source.slot_is_gone(settings.slot, self._seen)
         if slot.confirmed > self._seen:
             raise CaptureStopped(
                 "slot_moved",
@@ -274,7 +249,9 @@ class _Capture:
                 "made again by another program. Empty the tables of the targets, and start with a new --slot",
             )
         tables = {(table.schema, table.name): table for table in self._tables}
-        assembler = Assembler(tables, types, settings.choices, self._known)
+        is_cut = self._resume.part_lsn > self._seen
+        assembler = Assembler(tables, types, settings.choices, self._known, self._seen, is_cut)
+        assembler.remaking = self._in_log.is_later and self._sequence < self._resume.newest
         async with await PgStream.open(settings.url) as stream:
             await self._check_source(stream)
             await stream.start(settings.slot, settings.publication, slot.confirmed)
@@ -308,7 +285,7 @@ class _Capture:
             self._counts.source_lsn = stream.server_end
             for message in messages:
                 transaction = assembler.feed(decode(message))
-                if transaction is not None and transaction.lsn > self._seen:
+                if transaction is not None:
                     await self._submit(transaction, assembler)
             while self._appender.unanswered_bytes >= self._settings.unanswered_bytes_max:
                 with contextlib.suppress(TimeoutError):
@@ -338,9 +315,11 @@ class _Capture:
         payloads = parts(transaction, self._settings.choices) if not transaction.truncated else []
         if transaction.lsn == self._resume.part_lsn:
             before, payloads = [], payloads[self._resume.parts :]
-        schema = describe_tables(assembler.known) if transaction.changes or assembler.completed else b""
+        is_new = (transaction.changes or assembler.completed) and not assembler.remaking
+        schema = describe_tables(assembler.known) if is_new else b""
         assembler.completed = False
         payloads = before + payloads
+        self._sequence += len(payloads)
         while sum(map(len, payloads)) > ITEM_BYTES_MAX:  # Only with --split-large: no group holds all of it.
             self._appender.submit(Item(payloads[:1]))
             await self._appender.room(self._settings.unanswered_bytes_max)
@@ -348,6 +327,8 @@ class _Capture:
         self._counts.receive(Received(transaction.lsn, transaction.commit_time_us, len(transaction.mutations)))
         self._appender.submit(Item(payloads, transaction.lsn, schema))
         self._seen = transaction.lsn
+        if assembler.remaking and self._sequence >= self._resume.newest:
+            assembler.judge(self._in_log.tables)
         self._known = dict(assembler.known)
         crashpoint("capture-transaction-submitted")
 

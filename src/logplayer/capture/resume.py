@@ -22,6 +22,15 @@ not, because other options are given now, the log refuses it with ``ProducerConf
 
 Another position of the slot (``pg_replication_slot_advance``, a slot that was dropped and made again) is the position
 of no mark: transactions may be missing, and the capture refuses to go on.
+
+A snapshot that is not complete has no mark yet, so one that was trimmed as a whole has nothing to ask for. But the
+tables' descriptions are appended with ``done`` and not before, so a capture without any is in its snapshot.
+
+The descriptions themselves, which ``descriptions_at`` finds, are trimmed as everything else. To append them again from
+time to time would not help a capture that is down while the log is trimmed, so they are asked for as well: what the
+source's catalog says now is most often what the log has. If it is not, what a new column or a new table would have made
+of it is tried, because then the stream, or the comparison with ``--tables``, says exactly what is new. Other changes
+leave no trace that could be guessed; then the capture stops, and says so.
 """
 
 from __future__ import annotations
@@ -32,7 +41,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from logplayer.capture.assemble import Description
+from logplayer.capture.descriptions import Description
 from logplayer.capture.pgoutput import lsn_text, parse_lsn
 from logplayer.capture.settings import CaptureStopped
 from logplayer.capture.source import Slot
@@ -61,6 +70,8 @@ class Resume(NamedTuple):
     lsn: int = 0  # Transactions up to here are in the log.
     parts: int = 0  # So many parts of the next one, whose commit ends at part_lsn, are there as well.
     part_lsn: int = 0
+    mark: int = 0  # The index of the mark from which on entries are made again, because they were trimmed.
+    newest: int = 0  # The newest sequence then; 0 if nothing is made again.
 
 
 def marks_of(producer: str) -> str:
@@ -81,17 +92,6 @@ def mark(lsn: int) -> bytes:
 def describe_tables(known: Mapping[str, Description]) -> bytes:
     """The payload of an entry that keeps the tables' descriptions."""
     return encode_headers([("pg-schema", json.dumps(known, sort_keys=True, separators=(",", ":")))])
-
-
-async def read_schema(log: Log, producer: str) -> dict[str, Description]:
-    """The tables as the log's newest entries have them; nothing if that was trimmed."""
-    newest = await log.newest(schema_of(producer))
-    record = await read_one(log, newest.index)
-    if record is None:
-        return {}
-    tables = json.loads(dict(decode_headers(record.payload))["pg-schema"])
-    # An earlier version kept names and types only.
-    return {name: tuple((*column, None)[:3] for column in columns) for name, columns in tables.items()}
 
 
 async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:
@@ -126,16 +126,18 @@ async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:
 
 async def _by_marks(log: Log, producer: str, sequence: int, slot: Slot | None) -> Resume:
     marks = await log.newest(marks_of(producer))
+    at = slot and await _find_mark(log, marks_of(producer), marks.sequence, mark(slot.confirmed))
+    if not at and not (await log.newest(schema_of(producer))).sequence:
+        return Resume(CapturePhase.SNAPSHOT, sequence)
     if slot is None:
         return Resume(CapturePhase.STREAM, sequence)  # There is nothing to go on from; the caller refuses.
-    at = await _find_mark(log, marks_of(producer), marks.sequence, mark(slot.confirmed))
     if not at:
         raise _moved(lsn_text(slot.confirmed), "no mark in the log has that position")
     low, high = 0, sequence  # Sequence low is before the mark, high + 1 is not.
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if await _index_of(log, producer, middle) < at else (low, middle - 1)
-    return Resume(CapturePhase.STREAM, low, slot.confirmed)
+    return Resume(CapturePhase.STREAM, low, slot.confirmed, mark=at, newest=sequence)
 
 
 async def _find_mark(log: Log, producer: str, newest: int, payload: bytes) -> int:

@@ -24,8 +24,9 @@ from psycopg import sql
 
 from logplayer.capture import source
 from logplayer.capture.appender import Appender, Item
-from logplayer.capture.assemble import Assembler, Description, SourceTransaction, cut
+from logplayer.capture.assemble import Assembler, SourceTransaction, cut
 from logplayer.capture.circles import plan_copy, warn_of_circles
+from logplayer.capture.descriptions import Description
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import UNCHANGED, Begin, Cells, Insert, Relation, RelationColumn, lsn_text
 from logplayer.capture.resume import SNAPSHOT, describe_tables
@@ -212,27 +213,13 @@ async def take_back(log: Log, producer: str, appender: Appender, statements: Seq
     Raises:
         UserError: A part of it was trimmed from the log, and there are no statements.
     """
-    newest = (await log.newest(producer)).index
-    remaining: dict[int, int] = {}  # The index of each entry with rows, by its sequence.
-    begun = False
-    async for records in log.read((await log.info()).first, newest):
-        for record in records:
-            if record.producer == producer:
-                headers = dict(decode_headers(record.payload))
-                kind = headers.get(SNAPSHOT)
-                begun = begun or kind == b"begin"
-                if kind == b"begin":
-                    remaining.clear()  # A snapshot begins when the one before is taken back.
-                elif kind == b"rows":
-                    remaining[record.sequence] = record.index
-                elif kind == b"undo" and "pg-undoes" in headers:
-                    remaining.pop(int(headers["pg-undoes"]), None)
-    if not begun and statements:
+    remaining = await _remaining(log, producer)
+    if remaining is None and statements:
         appender.submit(Item([b"".join([*statements, encode_headers([(SNAPSHOT, "undo")])])]))
         await appender.drain()
         crashpoint("capture-undo-sent")
         return 1
-    if not begun:
+    if remaining is None:
         raise UserError(
             f"the snapshot of producer {producer!r} was interrupted, and its beginning was trimmed from the log since, "
             "so which rows it has copied is not known; start with --on-truncate ddl --ddl-targets NAME,NAME, which "
@@ -247,6 +234,29 @@ async def take_back(log: Log, producer: str, appender: Appender, statements: Seq
             crashpoint("capture-undo-sent")
     await appender.drain()
     return len(remaining)
+
+
+async def _remaining(log: Log, producer: str) -> dict[int, int] | None:
+    """The index of each entry with rows that is not taken back, by its sequence; None if the beginning was trimmed."""
+    remaining: dict[int, int] = {}
+    begun = False
+    first, newest = (await log.info()).first, (await log.newest(producer)).index
+    if newest < first:
+        return None
+    async for records in log.read(first, newest):
+        for record in records:
+            if record.producer != producer:
+                continue
+            headers = dict(decode_headers(record.payload))
+            kind = headers.get(SNAPSHOT)
+            begun = begun or kind == b"begin"
+            if kind == b"begin":
+                remaining.clear()  # A snapshot begins when the one before is taken back.
+            elif kind == b"rows":
+                remaining[record.sequence] = record.index
+            elif kind == b"undo" and "pg-undoes" in headers:
+                remaining.pop(int(headers["pg-undoes"]), None)
+    return remaining if begun else None
 
 
 def _undo(payload: bytes, sequence: int) -> bytes:

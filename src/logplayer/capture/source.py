@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from logplayer.capture.assemble import Description, SchemaChange
-from logplayer.capture.pgoutput import parse_lsn
+from logplayer.capture.descriptions import Description, SchemaChange
+from logplayer.capture.pgoutput import lsn_text, parse_lsn
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, SourceTable
 from logplayer.errors import Unavailable, UserError
 
@@ -158,14 +158,19 @@ async def ensure_publication(db: Db, name: str, tables: Sequence[SourceTable]) -
             f"publication {name} leaves out a kind of change; run "
             f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
         )
-    query = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
-    there = set(await (await db.execute(query, (name,))).fetchall())
+    there = {(table.schema, table.name) for table in await published_tables(db, name)}
     missing = [table for table in tables if (table.schema, table.name) not in there]
     if missing:
         listed = sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in missing)
         raise UserError(
             f"publication {name} lacks captured tables; run ALTER PUBLICATION {name} ADD TABLE {listed.as_string(db)}"
         )
+
+
+async def published_tables(db: Db, name: str) -> list[SourceTable]:
+    """What the publication has, without keys."""
+    query = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
+    return [SourceTable(schema, table, ()) for schema, table in await (await db.execute(query, (name,))).fetchall()]
 
 
 async def find_slot(db: Db, name: str) -> Slot | None:
@@ -191,6 +196,33 @@ async def drop_slot(db: Db, name: str) -> None:
         )
     except psycopg.errors.ObjectInUse:
         raise slot_in_use(name) from None
+
+
+def check_slot(slot: Slot | None, name: str, database: str) -> None:
+    """Refuse a slot of something else, and one that has lost what it is for."""
+    if slot is None:
+        return
+    if slot.plugin != "pgoutput" or slot.database != database:
+        raise UserError(
+            f"slot {name} belongs to database {slot.database!r} and plugin {slot.plugin!r}, not to {database!r} and "
+            "'pgoutput'; choose another --slot"
+        )
+    if slot.lost:
+        raise CaptureStopped(
+            "slot_lost",
+            f"PostgreSQL has removed what slot {name} needed (max_slot_wal_keep_size); drop the slot, empty the "
+            "tables of the targets, and start with a new --slot",
+        )
+
+
+def slot_is_gone(name: str, lsn: int) -> UserError:
+    """The slot that was there is not."""
+    return CaptureStopped(
+        "slot_gone",
+        f"slot {name} is gone from the source, and with it what was committed after "
+        f"{lsn_text(lsn) if lsn else 'the newest entry'}: it was dropped, or a standby without it was promoted. "
+        "Empty the tables of the targets, and start with a new --slot",
+    )
 
 
 def slot_in_use(name: str) -> Unavailable:

@@ -1,0 +1,47 @@
+"""How a table's columns are described, and what is different between two descriptions. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logplayer.capture.pg_values import type_text
+from logplayer.capture.settings import SourceTable
+
+Description = tuple[tuple[str, int, int | None], ...]
+"""A table as rows carry it: each column's name, type, and type modifier (its length, say; None: not known)."""
+
+
+class SchemaChange(NamedTuple):
+    """The stream describes a table otherwise than before."""
+
+    table: SourceTable
+    before: Description
+    after: Description
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of new columns if that is all that changed, else nothing."""
+        if self.after[: len(self.before)] != self.before:
+            return ()
+        return tuple(name for name, *_ in self.after[len(self.before) :])
+
+
+def completed(before: Description, now: Description) -> Description:
+    """An earlier version kept no modifiers: those of columns that have the same type are taken as they are now."""
+    modifiers = {(name, oid): modifier for name, oid, modifier in now}
+    return tuple(
+        (name, oid, modifiers.get((name, oid)) if modifier is None else modifier) for name, oid, modifier in before
+    )
+
+
+def difference(change: SchemaChange) -> str:
+    before = {name: (oid, modifier) for name, oid, modifier in change.before}
+    after = {name: (oid, modifier) for name, oid, modifier in change.after}
+    said = [f"column {name} is new" for name in after if name not in before]
+    said += [f"column {name} is gone" for name in before if name not in after]
+    for name in after:
+        if name in before and before[name] != after[name]:
+            what = "type" if before[name][0] != after[name][0] else "length"
+            was, now = (type_text(*one) for one in (before[name], after[name]))
+            said.append(f"column {name} has another {what}: {was} is {now} now")
+    return ", ".join(said) or "the order of its columns differs"
