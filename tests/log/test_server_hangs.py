@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,6 @@ async def test_the_next_server_is_asked(second: str, number: signal.Signals) -> 
         assert await fill(log, 3) == [1, 2, 3]
         tail = log.read(1)
         assert await indexes(tail, 3) == [1, 2, 3]
-        began = time.monotonic()
         first.stop_answering(number)
         lengths = [100, 2_000_000, 100]
         calls = [log.append([entry("p", sequence, length)]) for sequence, length in enumerate(lengths, 4)]
@@ -88,7 +86,6 @@ async def test_the_next_server_is_asked(second: str, number: signal.Signals) -> 
         assert (info.log_id != "", newest.sequence >= 3) == (True, True)
         assert await in_time(asyncio.gather(*calls)) == [[4], [5], [6]]
         assert await indexes(tail, 3) == [4, 5, 6]
-        assert time.monotonic() - began < 60
         await tail.aclose()  # type: ignore[attr-defined]
         await log.close()
 
