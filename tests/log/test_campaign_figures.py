@@ -54,15 +54,22 @@ async def test_what_is_wrong_is_counted(log: Held, found: tuple[int, ...]) -> No
 
 
 def test_bounds_on_the_failover() -> None:
-    """etcd's median with every kind of kill, and the death of a log server over any cluster."""
-    good = {kind: {"kills": 50, "median": 0.7, "worst": 1.9} for kind in ("leader", "all", "follower", "log server")}
+    """etcd's median with every kind of kill, the death of a log server over any cluster, a frozen one over etcd."""
+    kinds = ("leader", "all", "follower", "log server", "log server frozen")
+    good = {kind: {"kills": 50, "median": 0.7, "worst": 1.9} for kind in kinds}
     assert failover.over_bounds("etcd", good) == []
     slow = good | {"leader": {"kills": 50, "median": 1.51, "worst": 9.0}}
     assert failover.over_bounds("etcd", slow) == ["etcd, leader: the median of 1.51 s is over 1.5 s"]
     assert failover.over_bounds("nats", slow) == []
-    late = good | {"log server": {"kills": 50, "median": 0.1, "worst": 2.01}}
-    for engine in ("etcd", "nats"):
-        assert failover.over_bounds(engine, late) == [f"{engine}, log server: the worst of 2.01 s is over 2.0 s"]
+    for kind in kinds[3:]:
+        late = good | {kind: {"kills": 50, "median": 1.6, "worst": 2.01}}
+        for engine in ("etcd", "nats"):
+            over = (
+                []
+                if (engine, kind) == ("nats", failover.FROZEN)
+                else [f"{engine}, {kind}: the worst of 2.01 s is over 2.0 s"]
+            )
+            assert failover.over_bounds(engine, late) == over
 
 
 @pytest.mark.parametrize("bounds", [True, False])

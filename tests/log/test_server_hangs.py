@@ -20,6 +20,7 @@ from logplayer.log.client import LogClient
 from logplayer.log.file.log import FileLog
 from logplayer.log.protocol import NewEntry, Record
 from logplayer.log.server import LogServer
+from logplayer.log.server_watch import WatchTimes
 from logplayer.testing.conformance.log_check import entry
 from logplayer.testing.conformance.log_harness import ServerProcess
 from logplayer.testing.conformance.logs import fill, in_time
@@ -90,10 +91,29 @@ async def test_the_next_server_is_asked(second: str, number: signal.Signals) -> 
         await log.close()
 
 
+async def test_who_knows_another_server_leaves_first(second: str) -> None:
+    """Before one that knows no other has given up: a takeover holds up all appends, and costs nothing if it is vain."""
+    async with served(f"grpc://{second}") as first:
+        only = await LogClient.open(first.where, patience_seconds=0)
+        both = await LogClient.open([first.where, second])
+        assert await fill(both, 3) == [1, 2, 3]
+        first.stop_answering(signal.SIGSTOP)
+        gives_up = asyncio.ensure_future(only.info())
+        moves = asyncio.gather(both.append([entry("p", 4)]), both.info(), anext(both.read(3)))
+        both_ways: list[asyncio.Future[Any]] = [gives_up, moves]
+        await in_time(asyncio.wait(both_ways, return_when=asyncio.FIRST_COMPLETED))
+        assert moves.done()
+        assert not gives_up.done()
+        assert (await moves)[0] == [4]
+        with pytest.raises(LogUnavailable):
+            await in_time(gives_up)
+        await only.close()
+        await both.close()
+
+
 async def test_callers_are_told_when_there_is_no_other_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call: they would wait for as long as the server hangs."""
-    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(server_watch, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(server_watch, "ONLY_ONE", WatchTimes(0.5, 0.5))
     async with served(f"file://{tmp_path}/log") as server:
         log = await LogClient.open(server.where, patience_seconds=0.5)
         server.stop_answering(signal.SIGUSR1)
@@ -126,7 +146,7 @@ class Slow:
 
 async def test_a_slow_log_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its server answers that it is alive; nothing is sent twice, and the second server is left alone."""
-    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(server_watch, "ONE_OF_SEVERAL", WatchTimes(0.1, 3.0))
     kept = await FileLog.open(tmp_path / "log")
     slow, other = Slow(kept, 2.0), Slow(kept, 0.0)
     servers = [LogServer(slow), LogServer(other)]
@@ -141,7 +161,7 @@ async def test_a_slow_log_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
 
 async def test_a_server_of_an_older_version_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not know the question, and says so: that is an answer."""
-    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(server_watch, "ONLY_ONE", WatchTimes(0.1, 3.0))
     monkeypatch.setattr(LogServer, "_alive", LogServer._newest)  # Refused, as what it does not know is.
     kept = await FileLog.open(tmp_path / "log")
     server = LogServer(Slow(kept, 1.0))
@@ -152,9 +172,9 @@ async def test_a_server_of_an_older_version_is_alive(tmp_path: Path, monkeypatch
     await kept.close()
 
 
-async def test_who_is_silent_is_waited_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [server_watch.ONLY_ONE, server_watch.ONE_OF_SEVERAL])
+async def test_who_is_silent_is_waited_for_longer_each_time(first: WatchTimes) -> None:
     """Until it is heard again."""
-    monkeypatch.setattr(server_watch, "SILENCE_SECONDS", 0.01)
     asked: list[float] = []
     alive = False
 
@@ -162,22 +182,22 @@ async def test_who_is_silent_is_waited_for_longer_each_time(monkeypatch: pytest.
         asked.append(seconds)
         return alive
 
-    watch = server_watch.ServerWatch("here", ask, lambda: None)
+    watch = server_watch.ServerWatch("here", ask, lambda: None, WatchTimes(0.01, first.answer_seconds))
 
     async def call() -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with watch.over(waiting):
             await waiting
 
-    for _ in range(5):
+    for _ in range(7):
         with pytest.raises(grpc.aio.AioRpcError):
             await in_time(call())
-    assert asked == [3.0, 6.0, 12.0, 24.0, 24.0]
+    assert asked == [min(24.0, first.answer_seconds * 2**nth) for nth in range(7)]
     alive = True
     heard = asyncio.create_task(call())
-    while len(asked) < 7:  # noqa: ASYNC110
+    while len(asked) < 9:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    assert asked[5:7] == [24.0, 3.0]
+    assert asked[7:9] == [24.0, first.answer_seconds]
     heard.cancel()
     with pytest.raises(asyncio.CancelledError):
         await heard

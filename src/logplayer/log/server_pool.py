@@ -17,9 +17,10 @@ from typing import Any
 
 import grpc
 
+from logplayer.log import server_watch
 from logplayer.log.grpc_errors import COMMON_OPTIONS, LOG_ID_KEY, is_away
 from logplayer.log.server import SERVICE
-from logplayer.log.server_watch import ServerWatch
+from logplayer.log.server_watch import ServerWatch, WatchTimes
 from logplayer.wire.grpc_credentials import channel_credentials
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
 from logplayer.wire.security import Security
@@ -43,13 +44,13 @@ def _serialize(request: Any) -> bytes:
 class LogEndpoint:
     """One log server: its channel, and its methods by name."""
 
-    def __init__(self, where: str, security: Security) -> None:
+    def __init__(self, where: str, security: Security, times: WatchTimes) -> None:
         self.where = where
         self.metadata: Metadata = ()
         self._credentials = channel_credentials(security)
         self._closing: set[asyncio.Task[None]] = set()
         self._connect(_OPTIONS)
-        self._watch = ServerWatch(where, self._is_alive, self._connect_again)
+        self._watch = ServerWatch(where, self._is_alive, self._connect_again, times)
         self.heard = self._watch.heard
 
     def _connect(self, options: list[tuple[str, int]]) -> None:
@@ -99,7 +100,8 @@ class ServerPool:
     """Belongs to one event loop. ``moved`` is called when the first server is asked again."""
 
     def __init__(self, hosts: tuple[str, ...], security: Security, moved: Callable[[], None]) -> None:
-        self._endpoints = [LogEndpoint(host, security) for host in hosts]
+        times = server_watch.ONE_OF_SEVERAL if len(hosts) > 1 else server_watch.ONLY_ONE
+        self._endpoints = [LogEndpoint(host, security, times) for host in hosts]
         self._at = 0
         self._moved = moved
         self._going_back: asyncio.Task[None] | None = None

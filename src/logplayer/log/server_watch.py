@@ -2,10 +2,13 @@
 
 gRPC answers HTTP/2's pings in threads of its own. So pings find a process that is stopped and a machine that is gone,
 and a process whose event loop hangs looks well to them. Therefore: while calls are open to a server and nothing has
-come from it for ``SILENCE_SECONDS``, it is asked ``Alive``, which its event loop answers without its log. If no answer
-comes within ``ANSWER_SECONDS``, all calls to it are ended as if their connections had broken, and their callers go to
+come from it for ``silence_seconds``, it is asked ``Alive``, which its event loop answers without its log. If no answer
+comes within ``answer_seconds``, all calls to it are ended as if their connections had broken, and their callers go to
 the next server, if there is one, else on another connection to the same address. What was sent and not answered is sent
 again; it stands in the log once.
+
+Where another server is known, to leave one too early costs a little time, and to leave it late holds up all appends: so
+that is done after less than two seconds (``ONE_OF_SEVERAL``). A server that is the only one gets more (``ONLY_ONE``).
 
 Why not simply a limit on the time of an append: a slow disk and an election of the cluster that has the log (eleven
 seconds with NATS) look the same from here as a server that hangs, and to leave a server because of them helps nobody.
@@ -20,13 +23,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
-SILENCE_SECONDS = 3.0
-ANSWER_SECONDS = 3.0
 ANSWER_SECONDS_MAX = 24.0
+
+
+class WatchTimes(NamedTuple):
+    """How long a server may be silent before it is asked, and then before it is left."""
+
+    silence_seconds: float
+    answer_seconds: float
+
+
+ONLY_ONE = WatchTimes(3.0, 3.0)
+ONE_OF_SEVERAL = WatchTimes(0.6, 1.0)
 
 
 class ServerWatch:
@@ -37,19 +49,22 @@ class ServerWatch:
     Invariant: a task runs as long as a call is open.
     """
 
-    def __init__(self, where: str, ask: Callable[[float], Awaitable[bool]], left: Callable[[], None]) -> None:
+    def __init__(
+        self, where: str, ask: Callable[[float], Awaitable[bool]], left: Callable[[], None], times: WatchTimes
+    ) -> None:
         self._where = where
+        self._times = times
         self._ask = ask
         self._left = left
         self._calls: set[Any] = set()
         self._task: asyncio.Task[None] | None = None
         self._heard_at = 0.0
-        self._answer_seconds = ANSWER_SECONDS
+        self._answer_seconds = times.answer_seconds
 
     def heard(self) -> None:
         """Something has come from the server."""
         self._heard_at = asyncio.get_running_loop().time()
-        self._answer_seconds = ANSWER_SECONDS
+        self._answer_seconds = self._times.answer_seconds
 
     @contextmanager
     def over(self, call: Any) -> Iterator[None]:
@@ -71,8 +86,8 @@ class ServerWatch:
     async def _run(self) -> None:
         while self._calls:
             silent = asyncio.get_running_loop().time() - self._heard_at
-            if silent < SILENCE_SECONDS:
-                await asyncio.sleep(SILENCE_SECONDS - silent)
+            if silent < self._times.silence_seconds:
+                await asyncio.sleep(self._times.silence_seconds - silent)
                 continue
             asked_at = asyncio.get_running_loop().time()
             if await self._ask(self._answer_seconds):
