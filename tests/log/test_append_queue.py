@@ -10,7 +10,7 @@ from logplayer.errors import LogError, LogFull, LogUnavailable, SequenceGap
 from logplayer.log import append_queue
 from logplayer.log.append_codec import decode_answers, decode_calls, encode_answers, encode_calls, encode_entries
 from logplayer.log.append_queue import AppendCall, AppendQueue
-from logplayer.log.grpc_errors import error_named
+from logplayer.log.grpc_errors import error_named, names_away
 from logplayer.log.protocol import BadRequest, Kind, NewEntry
 from logplayer.testing.conformance.log_check import entry
 from logplayer.wire.logplayer.v1 import log_pb2 as pb
@@ -84,6 +84,24 @@ def test_what_a_broken_stream_has_not_answered_leaves_again_first_and_in_order()
     assert (number, sequences(taken)) == (1, [2, 3, 4]), "the numbers of a stream start at 1"
     answer(queue, 1, [2], [3], [4])
     assert [waits.told for waits in calls] == [[[1]], [[2]], [[3]], [[4]]]
+
+
+def test_what_another_server_may_do_leaves_again_with_all_after_it() -> None:
+    """The calls after it may have been refused, or taken, only because of it: nothing of that is handed out."""
+    queue = AppendQueue()
+    calls = [add(queue, entry("p", sequence)) for sequence in (1, 2, 3, 4)]
+    queue.take()
+    answers = encode_answers(1, [[1], LogUnavailable("no cluster"), SequenceGap("send 2 next", 1), [9]])
+    trouble = queue.answered(decode_answers(answers), error_named, names_away)
+    assert isinstance(trouble, LogUnavailable)
+    assert str(trouble) == "no cluster"
+    assert [waits.told for waits in calls] == [[[1]], [], [], []]
+    queue.broke()
+    number, taken = queue.take()
+    assert (number, sequences(taken)) == (1, [2, 3, 4])
+    answer(queue, 1, [2], LogUnavailable("no other server"), [4])
+    assert [waits.told for waits in calls[1::2]] == [[[2]], [[4]]]
+    assert isinstance(calls[2].told[0], LogUnavailable)
 
 
 def test_messages_are_bounded_in_bytes_and_count_and_so_is_what_is_under_way() -> None:

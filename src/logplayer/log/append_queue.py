@@ -8,6 +8,9 @@ The server answers in the same order. When the stream breaks, everything that it
 be in the log or not. All of it moves back to the head of the queue, in its order, and leaves again on the next stream;
 an entry that is in the log already gets its first index.
 
+The same happens when the server answers that it cannot reach the log, if another server may. That answer and all after
+it are set aside: a call after it may have been refused only because of the one that did not get in.
+
 A call over ``CALL_BYTES_MAX`` does not fit into a message of the stream. It travels by itself, when everything before
 it is answered and before anything after it leaves: rare enough to be slow, and in order all the same.
 
@@ -98,8 +101,16 @@ class AppendQueue:
         if self._waiting and self._waiting[0] is call:
             self._waiting.popleft()
 
-    def answered(self, answers: Answers, refusal: Callable[[str, str, int, str], LogError]) -> None:
-        """Hand out the answers; ValueError if they do not fit the calls under way."""
+    def answered(
+        self,
+        answers: Answers,
+        refusal: Callable[[str, str, int, str], LogError],
+        is_for_another: Callable[[str], bool] | None = None,
+    ) -> LogError | None:
+        """Hand out the answers; ValueError if they do not fit the calls under way.
+
+        The first refusal that ``is_for_another`` names is returned instead: its call, and all after it, stay under way.
+        """
         first, count, indexes, refusals = answers
         if first != self._first or not 0 < count <= len(self._under_way):
             raise ValueError(f"answers to calls {first} to {first + count - 1}, where {self._first} is the next")
@@ -108,15 +119,18 @@ class AppendQueue:
             raise ValueError(f"{len(indexes)} indexes, which is not one for each entry")
         at = 0
         for number, call in enumerate(calls, first):
+            told = refusals.get(number)
+            if told is not None and is_for_another is not None and is_for_another(told.error):
+                return refusal(told.error, told.message, told.value, told.facts)
             self._under_way.popleft()
             self._bytes -= call.bytes
-            if number in refusals:
-                told = refusals[number]
+            self._first += 1
+            if told is not None:
                 call.failed(refusal(told.error, told.message, told.value, told.facts))
             else:
                 call.appended(indexes[at : at + len(call.entries)])
                 at += len(call.entries)
-        self._first += count
+        return None
 
     def broke(self) -> None:
         """The stream is gone: what it has not answered leaves again, before everything else. Numbers start again."""

@@ -3,6 +3,8 @@
 One task opens the stream and reads the answers; beside it, for as long as the stream lives, another one writes. What to
 send, and what again, ``AppendQueue`` knows. While the server is away, a call is kept for ``patience_seconds``, counted
 from the moment when it was made or the server was first missed, whichever is later.
+
+A server that cannot reach its log counts as away if the client knows another one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ import grpc
 from logplayer.errors import LogError, LogUnavailable
 from logplayer.log.append_codec import decode_answers, encode_calls
 from logplayer.log.append_queue import AppendCall, AppendQueue
-from logplayer.log.grpc_errors import ADMITTED_KEY, ServerUnreachable, error_named, from_stream_status
+from logplayer.log.grpc_errors import (
+    ADMITTED_KEY,
+    ServerUnreachable,
+    error_named,
+    from_stream_status,
+    is_away,
+    names_away,
+)
 from logplayer.log.pause import Pause
 from logplayer.log.protocol import NewEntry
 
@@ -29,6 +38,7 @@ class OpenStream(NamedTuple):
     watched: AbstractContextManager[None]  # Ends the call if the server hangs, while it is entered.
     heard: Callable[[], None]  # Hears of each answer.
     failed: Callable[[grpc.aio.AioRpcError | None], None]  # Hears when it fails, and why.
+    several: bool = False  # Whether another server may do what this one cannot.
 
 
 OpenCall = Callable[[], OpenStream]
@@ -102,21 +112,21 @@ class AppendStream:
 
     async def _converse(self) -> None:
         """One stream, from its opening to its end."""
-        call, watched, heard, failed = self._open_call()
+        stream = self._open_call()
+        call = stream.call
         self._call, self._moving = call, False
         writer = asyncio.create_task(self._write(call))
         answered = False
         try:
-            with watched:
+            with stream.watched:
                 while (data := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]  # Not in the stubs.
-                    heard()
-                    self._queue.answered(decode_answers(data), error_named)
+                    stream.heard()
+                    self._answered(data, stream)
                     answered = True
-                    self._pause.reset()
-                    self._wake.set()
         except grpc.aio.AioRpcError as error:
-            failed(error)
-            raise from_stream_status(error, self._where) from None
+            stream.failed(error)
+            trouble = from_stream_status(error, self._where)
+            raise _for_another(trouble) if stream.several and is_away(error) else trouble from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._moving or (task is not None and task.cancelling()):
@@ -130,8 +140,20 @@ class AppendStream:
             await asyncio.wait([writer])
             call.cancel()
         if not answered:
-            failed(None)
+            stream.failed(None)
             raise ServerUnreachable(f"the log server at {self._where} ended the stream without an answer")
+
+    def _answered(self, data: bytes, stream: OpenStream) -> None:
+        """Hand out a message of answers, up to the first for which another server is to be asked."""
+        before = len(self._queue)
+        is_for_another = names_away if stream.several else None
+        trouble = self._queue.answered(decode_answers(data), error_named, is_for_another)
+        if len(self._queue) < before:
+            self._pause.reset()
+        self._wake.set()
+        if trouble is not None:
+            stream.failed(None)
+            raise _for_another(trouble)
 
     async def _write(self, call: Any) -> None:
         try:
@@ -156,3 +178,8 @@ class AppendStream:
         except LogError as error:
             call.failed(error)
         self._queue.leave(call)
+
+
+def _for_another(trouble: LogError) -> ServerUnreachable:
+    """This server cannot do it: as if it were away, because another one may."""
+    return trouble if isinstance(trouble, ServerUnreachable) else ServerUnreachable(str(trouble))

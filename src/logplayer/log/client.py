@@ -59,7 +59,8 @@ class LogClient:
         """To the current server."""
         endpoint = self._servers.current
         call = endpoint.appends(metadata=self._servers.metadata)
-        return OpenStream(call, endpoint.watched(call), endpoint.heard, partial(self._servers.failed, endpoint))
+        failed = partial(self._servers.failed, endpoint)
+        return OpenStream(call, endpoint.watched(call), endpoint.heard, failed, self._servers.several)
 
     def _move(self) -> None:
         self._appends.move()

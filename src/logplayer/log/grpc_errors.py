@@ -118,7 +118,12 @@ def is_away(error: grpc.aio.AioRpcError) -> bool:
     name = str(dict(metadata).get(ERROR_KEY, ""))
     if name not in _BY_NAME:
         return error.code() in (*_TRANSPORT, grpc.StatusCode.INTERNAL)
-    return issubclass(_BY_NAME[name], (e.LogUnavailable, e.Superseded))
+    return names_away(name)
+
+
+def names_away(name: str) -> bool:
+    """The same for the error that a server has named."""
+    return issubclass(_BY_NAME.get(name, e.LogError), (e.LogUnavailable, e.Superseded))
 
 
 def from_stream_status(error: grpc.aio.AioRpcError, where: str) -> e.LogError:
