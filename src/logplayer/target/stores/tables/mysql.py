@@ -35,6 +35,7 @@ from logplayer.log.json_rows import value_to_json
 from logplayer.target.stores.tables.base import TableStore
 from logplayer.target.stores.tables.exact import limits_of
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
+from logplayer.target.stores.tables.mysql_codes import ABOUT_ROWS
 from logplayer.target.stores.tables.mysql_text import (
     LITERALS,
     change,
@@ -77,7 +78,6 @@ _TABLES = """SELECT table_name, engine FROM information_schema.tables
 WHERE table_schema = database() AND table_type = 'BASE TABLE' ORDER BY table_name"""
 _STATEMENT_LENGTH = 1_000_000  # About: as the driver cuts its own.
 REFUSED = {1044, 1045, 1049, 1698}  # The role, its password, or the database.
-_AWAY = {1040, 1205, 1213, 1158, 1159, 1160, 1161}  # Too many connections, lock waits and deadlocks, the network.
 
 
 class MysqlTables(TableStore):
@@ -279,9 +279,7 @@ class MysqlTables(TableStore):
     def _is_for_good(self, error: Exception) -> bool:
         if not isinstance(error, pymysql.err.MySQLError) or not self._db.open:
             return False
-        if not error.args or not isinstance(error.args[0], int) or error.args[0] in _AWAY:
-            return False
-        return 1000 <= error.args[0] < 2000 or error.args[0] >= 3000  # 2xxx: the client has lost the server.
+        return bool(error.args) and error.args[0] in ABOUT_ROWS
 
     def _reason(self, error: Exception, run: RowRun | None) -> str:
         return _said(error)
