@@ -246,8 +246,10 @@ def config_page() -> str:
         "",
         NOTE,
         "One file says where the log and the targets are and how a player works. Commands take `--config FILE`, or read "
-        "`logplayer.toml` in the current directory. Options on the command line override it. An unknown key, a wrong type and "
-        "contradicting values are refused with a line that says what to change.",
+        "`logplayer.toml` in the current directory. Options on the command line override it. Servers differ: "
+        "`logplayer log serve` has options only, and `logplayer target serve` reads `[tables]` of the file that `--config` "
+        "names, and no other. An unknown key, a wrong type and contradicting values are refused with a line that says what "
+        "to change.",
         "",
         "```toml",
         "# logplayer.toml",

@@ -6,11 +6,14 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
+from logplayer.cli.main import cli
 from tests import ROOT
 
 
@@ -49,6 +52,25 @@ def test_what_is_generated_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "generate_docs.py"), "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}: run tools/docs"
+
+
+def test_the_page_says_which_commands_read_no_file_by_themselves(generator: ModuleType) -> None:
+    """The others have ``logplayer.toml`` as their default, or no file at all."""
+
+    def given(command: click.Command, name: str) -> Iterator[str]:
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for part in command.list_commands(context):
+                one = command.get_command(context, part)
+                assert one is not None
+                yield from given(one, f"{name} {part}".strip())
+        elif any(option.name == "config_path" and option.default == "" for option in command.params):
+            yield name
+
+    assert list(given(cli, "")) == ["target serve"]
+    assert "`logplayer target serve` reads `[tables]` of the file that `--config` names, and no other" in (
+        generator.config_page()
+    )
 
 
 def test_a_new_transition_needs_a_reason(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
