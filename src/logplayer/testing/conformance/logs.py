@@ -214,7 +214,7 @@ async def check_bad_appends_are_refused(harness: Harness) -> None:
             with raises(BadRequest):
                 await log.append(bad)
         for name in ("\ud800", "p\udfff", "two\nlines", b"p", 7, None, ["p"]):
-            nobody: Any = name  # What is no text, or no text that can be written.
+            nobody: Any = name  # Not text, or text that UTF-8 cannot write.
             for entries in ([NewEntry(nobody, 1, b"")], [NewEntry("p", 1, b""), NewEntry(nobody, 1, b"")]):
                 with raises(BadRequest):
                     await log.append(entries)
