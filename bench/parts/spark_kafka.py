@@ -63,7 +63,7 @@ def run_consumer(bootstrap: str, topic: str, pipe: Connection) -> None:
     while True:
         message = consumer.poll(0.02)
         if message is not None and not message.error():
-            arrived.append((message.key(), now()))
+            arrived.append((message.key() or b"", now()))
         elif pipe.poll():
             if pipe.recv() == "stop":
                 return
@@ -98,7 +98,7 @@ class KafkaRealTime:
             self._brokers.pause()
 
     def _make_topics(self, *names: str) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         admin = AdminClient({"bootstrap.servers": self._brokers.bootstrap})
         for made in admin.create_topics([NewTopic(name, 1, 3) for name in names]).values():
