@@ -2,9 +2,11 @@
 
 A master, two workers with addresses of their own (tests/spark/standalone.py), a log server, four targets, two by each
 transport, and a driver whose query filters, renames and explodes. Something is killed with -9: executors, the driver,
-targets, the log server. After each kill progress is demanded. At the end every store is compared with what the log
-says, by code that knows nothing of the product but the encoding (tests/spark/real_time_judge.py). A line of JSON has
-the kills by kind, the entries, the seconds to recovery, and what is wrong.
+targets, the log server; or a target is frozen with SIGSTOP until its session must have been given up, and continued.
+After each, progress is demanded. At the end every store is compared with what the log says, and what triggers in it
+noted of every write with the order of the log, by code that knows nothing of the product but the encoding
+(tests/spark/real_time_judge.py). A line of JSON has the kills by kind, the entries, the seconds to recovery, and what
+is wrong.
 """
 
 from __future__ import annotations
@@ -29,21 +31,24 @@ import logplayer as lp
 from logplayer.errors import LogPlayerError
 from logplayer.log.file.log import FileLog
 from logplayer.spark import event_loop
+from logplayer.target.stores.sqlite import SqliteTarget
 from logplayer.testing.orphans import end_with_this_process
 from tests.namespaces import HOST, inside
 from tests.spark.real_time_judge import differences, query
 from tests.spark.spark_support import until
 from tests.spark.standalone import EXECUTOR, MASTER, Cluster, kill, words_of
+from tests.spark.written import note_writes
 
 NAMES = ("a", "b", "c", "d")
 LOG_PORT, FIRST_PORT = 7100, 7201
 LOG = f"grpc://{HOST}:{LOG_PORT}"
 OPEN = lp.Security(insecure=True)  # The machines are namespaces of this one.
-KINDS = {"executor": 4, "driver": 1, "target": 4, "log": 3}
+KINDS = {"executor": 4, "driver": 1, "target": 4, "log": 3, "freeze": 3}
 BATCH_SECONDS = 30
 RECOVERY_SECONDS = 600
 NONE = lp.Position()
 LIMITS = lp.Limits(progress_ms_max=4000, blocked_ms=5000)
+FROZEN_SECONDS = 3 * (LIMITS.heartbeat_ms + LIMITS.progress_ms_max) / 1000
 
 
 def address_of(name: str) -> str:
@@ -84,6 +89,9 @@ class Processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def signal(self, name: str, number: int) -> None:
+        self._running[name].send_signal(number)
 
     def end(self) -> None:
         for name in self._running:
@@ -145,6 +153,9 @@ class RealtimeCampaign:
         self.rng = random.Random(seed)
         self.kills: dict[str, int] = defaultdict(int)
         self.seconds: dict[str, list[float]] = defaultdict(list)
+        for name in NAMES:
+            SqliteTarget(folder / f"{name}.db", name).close()
+            note_writes(folder / f"{name}.db")
         for name in ("log", *NAMES, "driver"):
             self.processes.start(name)
         self.load = Load(rate, seed)
@@ -177,6 +188,24 @@ class RealtimeCampaign:
 
     def _target(self) -> bool:
         return self._again(self.rng.choice(NAMES))
+
+    def _freeze(self) -> bool:
+        """A target hangs: its machine still takes connections, and nobody answers. It gets a new session."""
+        name = self.rng.choice(NAMES)
+        before = self._session(name)
+        self.processes.signal(name, signal.SIGSTOP)
+        time.sleep(FROZEN_SECONDS)
+        self.processes.signal(name, signal.SIGCONT)
+        until(lambda: self._session(name) > before, RECOVERY_SECONDS, 0.05)
+        return True
+
+    def _session(self, name: str) -> tuple[int, int]:
+        """The newest one that the target knows."""
+        try:
+            session = event_loop.run(lp.position(address_of(name), name, security=OPEN)).session
+        except LogPlayerError:
+            return 0, 0
+        return session.epoch, session.term
 
     def _log(self) -> bool:
         return self._again("log")

@@ -40,7 +40,7 @@ def test_the_mutant_is_caught(name: str, tmp_path: Path) -> None:
     built = broken_jar(tmp_path, mutant["file"], mutant["old"], mutant["new"])
     # A session that has the connector from its start is not given another one.
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--jars {built} pyspark-shell"}
-    chosen = [f"tests/spark/test_real_time.py::{test}" for test in mutant["tests"]]
+    chosen = [f"tests/spark/{mutant.get('module', 'test_real_time')}.py::{test}" for test in mutant["tests"]]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "realtime", "--timeout=240", *chosen]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, f"{mutant['breaks']}: the mutant survived\n{done.stdout[-1500:]}"

@@ -45,8 +45,12 @@ final class GrpcLink implements TargetLink {
   }
 
   @Override
-  public void send(byte[] message) {
-    call.sendMessage(message);
+  public void send(byte[] message) throws IOException {
+    try {
+      call.sendMessage(message);
+    } catch (IllegalStateException error) { // It was cancelled meanwhile: see close().
+      throw new IOException(error.getMessage(), error);
+    }
   }
 
   @Override

@@ -37,7 +37,7 @@ final class TargetFeed implements TargetLink.Listener, AutoCloseable {
   private final Object lock = new Object();
 
   // Of the task's thread.
-  private TargetLink link;
+  private volatile TargetLink link;
   private volatile long sent; // Invariant: opened <= sent. Every batch so far is within (opened, sent].
   private byte[] sentChain = Chain.GENESIS;
   private long sentAt;
@@ -243,18 +243,30 @@ final class TargetFeed implements TargetLink.Listener, AutoCloseable {
     }
   }
 
-  /** Ends the session of a target that has not answered for long, also while the task's thread waits in a write. */
+  /**
+   * Ends the session of a target that has not answered for long, also while the task's thread waits in a write: closing the
+   * link frees it. Not under the lock, which whoever brings an answer needs.
+   */
   void watch() {
+    boolean over;
     synchronized (lock) {
-      if (ending == null && askedAt != 0 && System.nanoTime() - askedAt > limits.progressMs() * 1_000_000L) {
+      if (ending == null && silent()) {
         lost("no answer for " + limits.progressMs() + " ms");
-        link.close();
       }
+      over = ending != null;
+    }
+    TargetLink used = link;
+    if (over && used != null) {
+      used.close();
     }
   }
 
+  private boolean silent() {
+    return askedAt != 0 && System.nanoTime() - askedAt > limits.progressMs() * 1_000_000L;
+  }
+
   private void checkSilence() {
-    if (askedAt != 0 && System.nanoTime() - askedAt > limits.progressMs() * 1_000_000L) {
+    if (silent()) {
       throw lostAs("no answer for " + limits.progressMs() + " ms");
     }
   }

@@ -16,6 +16,7 @@ interface TargetLink extends AutoCloseable {
   /** Sends an encoded {@code ToTarget}. Only the thread of the task calls it. */
   void send(byte[] message) throws IOException;
 
+  /** Ends the stream at once, from any thread: also while another one is in {@link #send}, which then fails. */
   @Override
   void close();
 

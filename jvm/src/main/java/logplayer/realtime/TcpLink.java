@@ -19,6 +19,7 @@ final class TcpLink implements TargetLink {
   private static final int MESSAGE_BYTES_MAX = 64 << 20;
   private static final int STREAM = 1;
   private static final int CONNECTION = 0;
+  private final Socket plain; // What close() closes: closing TLS waits for a write that hangs.
   private final Socket socket;
   private final DataOutputStream out;
   private final Listener listener;
@@ -29,12 +30,14 @@ final class TcpLink implements TargetLink {
     int colon = where.lastIndexOf(':');
     String host = where.substring(0, colon).replace("[", "").replace("]", "");
     int port = Integer.parseInt(where.substring(colon + 1));
-    Socket made = new Socket();
+    plain = new Socket();
     try {
-      made.connect(new InetSocketAddress(host, port), plan.limits().openMs());
-      made.setTcpNoDelay(true);
-      made.setKeepAlive(true);
-      socket = plan.secrets().tls() ? secured(made, host, port, plan.secrets()) : made;
+      plain.connect(new InetSocketAddress(host, port), plan.limits().openMs());
+      plain.setTcpNoDelay(true);
+      plain.setKeepAlive(true);
+      plain.setSoTimeout(plan.limits().openMs()); // A target that hangs answers no handshake.
+      socket = plan.secrets().tls() ? secured(plain, host, port, plan.secrets()) : plain;
+      plain.setSoTimeout(0); // From here on, the feed watches.
       out = new DataOutputStream(new BufferedOutputStream(socket.getOutputStream(), 64 << 10));
       if (!plan.secrets().token().isEmpty()) {
         Versions ours = Versions.newBuilder().setOldest(1).setNewest(1).build();
@@ -42,7 +45,7 @@ final class TcpLink implements TargetLink {
         frame(CONNECTION, ToTarget.newBuilder().setAuth(auth).build().toByteArray());
       }
     } catch (IOException error) {
-      made.close();
+      plain.close();
       throw error;
     }
     Thread thread = new Thread(this::listen, "logplayer-target");
@@ -77,7 +80,8 @@ final class TcpLink implements TargetLink {
   }
 
   private void listen() {
-    try (DataInputStream in = new DataInputStream(new BufferedInputStream(socket.getInputStream()))) {
+    try {
+      DataInputStream in = new DataInputStream(new BufferedInputStream(socket.getInputStream()));
       while (true) {
         int length = in.readInt();
         in.readInt();
@@ -91,6 +95,7 @@ final class TcpLink implements TargetLink {
     } catch (IOException error) {
       report("the connection broke: " + error.getMessage());
     }
+    drop();
   }
 
   private void report(String why) {
@@ -102,8 +107,13 @@ final class TcpLink implements TargetLink {
   @Override
   public void close() {
     closed = true;
+    drop();
+  }
+
+  /** Frees whoever is in a read or a write, at once. */
+  private void drop() {
     try {
-      socket.close();
+      plain.close();
     } catch (IOException error) {
       // It is gone, which is what was wanted.
     }
