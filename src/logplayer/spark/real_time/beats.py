@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import enum
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from logplayer.errors import Malformed
 from logplayer.spark.resident.heartbeat import whole_number
+
+SILENT_SECONDS = 3.0  # A task reports four times a second; between two batches of Spark nobody does.
 
 
 class TaskEnd(enum.Enum):
@@ -48,6 +51,9 @@ class TaskNews:
     rows_in: dict[int, int]
     rows_out: dict[int, int]
     lost: dict[int, str]  # By partition: why its group has no sessions now.
+    heard_at: dict[int, float]  # By partition: when its task reported last.
+    open: set[int]  # The partitions that have had sessions with all of their targets.
+    partitions: int = 0  # How many tasks there must be.
     log_error: str = ""
     ended: TaskEnded | None = None
 
@@ -55,26 +61,43 @@ class TaskNews:
 class BeatListener:
     """Takes the beats, on the background loop; read from the supervisor's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
-        self._heard = TaskNews({}, {}, {}, {}, {})
+        self._heard = TaskNews({}, {}, {}, {}, {}, {}, set())
         self._run = 0
         self.news = threading.Event()  # A task has said that it ended.
 
-    def begin(self) -> int:
-        """A query starts; its number is what its tasks say. What those of an earlier one still say does not count.
+    def begin(self, partitions: int) -> int:
+        """A query of so many tasks starts; they report under its number. What those of an earlier one still say does
+        not count.
 
         Indexes stay: they only rise.
         """
         with self._lock:
             self._run += 1
-            self._heard = TaskNews(dict(self._heard.acked), {}, {}, {}, {})
+            self._heard = TaskNews(dict(self._heard.acked), {}, {}, {}, {}, {}, set(), partitions)
             self.news.clear()
             return self._run
 
     def heard(self) -> TaskNews:
         with self._lock:
             return copy.deepcopy(self._heard)
+
+    def state(self) -> tuple[str, str]:
+        """What the tasks do, and why: starting, playing, reconnecting or silent."""
+        now, heard = self._clock(), self.heard()
+        silent = {nth: now - at for nth, at in sorted(heard.heard_at.items()) if now - at > SILENT_SECONDS}
+        if silent:
+            said = "; ".join(f"task {nth} has not reported for {seconds:.0f} s" for nth, seconds in silent.items())
+            return "silent", said
+        if any(heard.lost.values()):
+            return "reconnecting", "; ".join(filter(None, heard.lost.values()))
+        if unheard := heard.partitions - len(heard.heard_at):
+            return "starting", f"{unheard} of {heard.partitions} tasks have not reported; each needs a slot of Spark"
+        if closed := heard.partitions - len(heard.open):
+            return "starting", f"{closed} of {heard.partitions} tasks open their sessions"
+        return "playing", ""
 
     def take(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """A beat, as it came. Raises Malformed."""
@@ -91,6 +114,9 @@ class BeatListener:
                 return {}
             for name, index in indexes.items():
                 now.acked[name] = max(index, now.acked.get(name, 0))
+            now.heard_at[partition] = self._clock()
+            if question.get("open"):
+                now.open.add(partition)
             now.through[partition] = through
             now.rows_in[partition], now.rows_out[partition] = rows_in, rows_out
             now.lost[partition] = str(question.get("lost", ""))

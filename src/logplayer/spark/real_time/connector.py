@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = "logplayer.realtime.LogSource"
+SPARK = "4.3"  # Real-time mode is young: the connector calls parts of Spark that change between versions.
 
 
 def jar() -> Path:
@@ -30,6 +32,11 @@ def load(spark: SparkSession) -> tuple[Any, Any]:
     A session that was started without the jar gets it now. The loader belongs to the thread that calls: others
     :func:`use` it.
     """
+    if not spark.version.startswith(f"{SPARK}."):
+        raise ConfigError(
+            f"this is Spark {spark.version}, and real time is built and tested for {SPARK} only: install pyspark "
+            f"{SPARK}, or use the micro-batches of format('logplayer')"
+        )
     jvm: Any = spark._jvm
     if jvm is None:
         raise ConfigError("real time needs a driver of its own: a session of Spark Connect has none")
@@ -44,6 +51,26 @@ def use(spark: SparkSession, loader: Any) -> None:
     """Let this thread, and what Spark starts from it, find the connector."""
     jvm: Any = spark._jvm
     jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+
+
+def driver_host(spark: SparkSession) -> tuple[str, str]:
+    """Where tasks reach the driver, and where it listens."""
+    conf: Mapping[str, str] = dict(spark.sparkContext.getConf().getAll())
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return host, conf.get("spark.driver.bindAddress") or host
+
+
+def check_slots(spark: SparkSession, wanted: int) -> None:
+    """Raises ConfigError if so many tasks never run at once. A cluster may get more executors: its status tells."""
+    context = spark.sparkContext
+    master = context.master or ""
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        slots = context.defaultParallelism
+        if wanted > slots:
+            raise ConfigError(
+                f"groups={wanted} needs {wanted} slots at once, and {master} has {slots}: use fewer groups, or "
+                "another master"
+            )
 
 
 def _has(jvm: Any) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from logplayer.config import Config
+from logplayer.core.control_state import Control
 from logplayer.core.entry import Takeover
 from logplayer.errors import ConfigError, Malformed
 from logplayer.log import control_chain as chain
@@ -22,6 +23,17 @@ from logplayer.wire.security import SYSTEM, Security, read_file, require_protect
 
 IDLE_MS = 50  # A target that gets nothing of a stretch of the log is moved on after this long.
 OPEN_MS = 10_000  # The first connection of a task also loads classes.
+
+
+NOT_HERE = {  # What a whole configuration may have, and a query in real time does not do.
+    "owner": "keys are routed in the JVM, by the log's map: give a map",
+    "owns": "a query plays to all members of the log: leave it out",
+    "trims": "it never trims: run 'logplayer log trim' now and then",
+    "trims_unroutable": "it never trims: run 'logplayer log trim' now and then",
+    "standby": "it takes over at once: start it when it is to play",
+    "tables": "rows of tables pass under the log's own names: give the mapping to the stores",
+    "http": "it serves no HTTP: read query.status",
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +54,15 @@ class Decided:
     snapshot: bytes
     addresses: Mapping[str, str]  # Of every member.
     floors: Mapping[str, int]  # Of every member: the index that it must have at least.
+    last: int  # Where the log ended.
 
 
 def check_config(config: Config) -> tuple[str, ...]:
-    """The log servers. Raises ConfigError for what a connector in the JVM cannot reach."""
+    """The log servers. Raises ConfigError for what a connector in the JVM cannot reach or does not do."""
+    default = Config()
+    for name, instead in NOT_HERE.items():
+        if getattr(config, name) != getattr(default, name):
+            raise ConfigError(f"realtime does not use the setting {name}: {instead}")
     address = parse(config.log)
     if address.scheme != "grpc":
         raise ConfigError(
@@ -55,7 +72,23 @@ def check_config(config: Config) -> tuple[str, ...]:
     check_protection(config.log, config.security)
     for where in config.targets.values():
         require_protection(config.security, parse_target(where).host, server=False)
+    _secrets(config.security)
     return address.hosts
+
+
+def addresses_of(control: Control, config: Config) -> dict[str, str]:
+    """Where each member is. Raises ConfigError for one that no connector would reach."""
+    addresses = {name: config.targets.get(name) or member.address for name, member in control.members.items()}
+    for name, address in addresses.items():
+        if not address:
+            raise ConfigError(f"the log does not say where target {name} is: give targets={{{name!r}: ADDRESS}}")
+        require_protection(config.security, parse_target(address).host, server=False)
+    return addresses
+
+
+async def members(log: Log, config: Config) -> dict[str, str]:
+    """The members that a takeover would find, and where they are. Raises ConfigError."""
+    return addresses_of(chain.begin(await chain.load(log), config.map, tuple(config.targets.items())), config)
 
 
 async def take_over(log: Log, config: Config) -> int:
@@ -64,9 +97,8 @@ async def take_over(log: Log, config: Config) -> int:
     head = await chain.load(log)
     decided = chain.begin(head, config.map, given)
     check_start(decided, config.map, config.targets, head.state is not None)
+    addresses = addresses_of(decided, config)
     if not config.take_over:
-        members = decided.members.items()
-        addresses = {name: config.targets.get(name) or member.address for name, member in members}
         await leave_alone(log, addresses, await ask_targets(addresses, config.security), config.security)
     epoch, _ = await chain.append(log, Takeover(config.group, worker_name()), config.map, given)
     return epoch
@@ -78,19 +110,20 @@ async def decisions(log: Log, config: Config) -> Decided:
     if head.state is None:
         raise Malformed("the log has no control entry, not even this query's takeover")
     control = head.control(None)
-    addresses = {name: config.targets.get(name) or member.address for name, member in control.members.items()}
-    for name, address in addresses.items():
-        if not address:
-            raise ConfigError(f"the log does not say where target {name} is: give targets={{{name!r}: ADDRESS}}")
-        require_protection(config.security, parse_target(address).host, server=False)
+    addresses = addresses_of(control, config)
     floors = {name: member.at or 0 for name, member in control.members.items()}
     info = await log.info()
-    return Decided(info.log_id, head.index, head.state.SerializeToString(), addresses, floors)
+    return Decided(info.log_id, head.index, head.state.SerializeToString(), addresses, floors, info.last)
+
+
+def tasks(groups: int, addresses: Collection[str]) -> int:
+    """How many tasks deliver."""
+    return min(groups, len(addresses))
 
 
 def plan_json(config: Config, decided: Decided, epoch: int, groups: int, driver: DriverPort) -> str:
     """The plan in the form that the connector reads."""
-    dealt = deal(decided.addresses, min(groups, len(decided.addresses)))
+    dealt = deal(decided.addresses, tasks(groups, decided.addresses))
     partitions: list[list[dict[str, Any]]] = [[] for _ in range(dealt.groups)]
     for name, address in sorted(decided.addresses.items()):
         one = {"name": name, "address": address, "floor": decided.floors[name]}

@@ -23,7 +23,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from logplayer.admin.app import Facts
@@ -38,7 +38,17 @@ from logplayer.player.ended import STOPPED, Ended, EndKind
 from logplayer.spark import event_loop
 from logplayer.spark.real_time import connector
 from logplayer.spark.real_time.beats import BeatListener, TaskEnd, TaskEnded
-from logplayer.spark.real_time.plan import Decided, DriverPort, check_config, decisions, plan_json, take_over
+from logplayer.spark.real_time.log_end import LogEnd
+from logplayer.spark.real_time.plan import (
+    Decided,
+    DriverPort,
+    check_config,
+    decisions,
+    members,
+    plan_json,
+    take_over,
+    tasks,
+)
 from logplayer.spark.real_time.transform import sink_rows
 from logplayer.spark.resident.driver_port import listen, task_side
 from logplayer.wire.entries import decode_control
@@ -79,6 +89,7 @@ class Realtime:
         self._beats: HttpServer | None = None
         self._driver = DriverPort()
         self._epoch = 0
+        self._end: LogEnd | None = None
         self._decided: Decided | None = None
         self._query: StreamingQuery | None = None
         self._jvm: Any = None
@@ -110,9 +121,12 @@ class Realtime:
         sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
         self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
         try:
-            self._epoch = event_loop.run(take_over(self._log, self._config))
             self._listen()
+            connector.check_slots(self._spark, tasks(self._groups, event_loop.run(members(self._log, self._config))))
+            # From here on, a healthy query of this group is replaced: what can be refused was refused above.
+            self._epoch = event_loop.run(take_over(self._log, self._config))
             self._submit()
+            self._end = LogEnd(self._log)
         except BaseException:
             self._close()
             raise
@@ -161,24 +175,25 @@ class Realtime:
 
         Example:
             >>> query.status["targets"]  # doctest: +SKIP
-            [{'target': 'a', 'index': 42}, {'target': 'b', 'index': 42}]
+            [{'target': 'a', 'index': 42, 'lag': 0}, {'target': 'b', 'index': 40, 'lag': 2}]
         """
         heard = self._listener.heard()
-        members = sorted(self._decided.addresses) if self._decided is not None else []
-        state, reason = self._state, self._reason
-        if state == "playing" and any(heard.lost.values()):
-            state, reason = "reconnecting", "; ".join(filter(None, heard.lost.values()))
+        decided, asked = self._decided, self._end
+        targets = {name: heard.acked.get(name, 0) for name in sorted(decided.addresses)} if decided is not None else {}
+        last = max(decided.last if decided is not None else 0, asked.last if asked is not None else 0)
+        state, reason = self._listener.state() if self._state == "playing" else (self._state, self._reason)
         return {
             "state": state,
             "reason": reason,
             "group": self._config.group,
             "epoch": self._epoch,
             "current": min(heard.through.values(), default=0),
+            "log_last": last,
             "log_error": heard.log_error,
             "rows_in": sum(heard.rows_in.values()),
             "rows_out": sum(heard.rows_out.values()),
             "starts": self._starts,
-            "targets": [{"target": name, "index": heard.acked.get(name, 0)} for name in members],
+            "targets": [{"target": name, "index": has, "lag": max(0, last - has)} for name, has in targets.items()],
         }
 
     @property
@@ -198,7 +213,7 @@ class Realtime:
         return rows if self._transform is None else self._transform(rows)
 
     def _listen(self) -> None:
-        host, bind = driver_host(self._spark)
+        host, bind = connector.driver_host(self._spark)
         token = secrets.token_hex(16)
         self._beats, where = event_loop.run(
             listen(lambda question: self._hear(question), host, self._config.security, token, bind)
@@ -212,7 +227,7 @@ class Realtime:
     def _submit(self) -> None:
         """Start the query with what the log has decided by now."""
         self._decided = event_loop.run(decisions(self._log, self._config))
-        run = self._listener.begin()
+        run = self._listener.begin(tasks(self._groups, self._decided.addresses))
         port = DriverPort(f"{self._driver.url}/{run}", self._driver.token, self._driver.ca)
         text = plan_json(self._config, self._decided, self._epoch, self._groups, port)
         self._number = self._jvm.Plan.register(text)
@@ -333,7 +348,7 @@ class Realtime:
             return False
 
     def _start_again(self) -> None:
-        """Start the query; a log or a Spark that cannot do it now is asked again."""
+        """Start the query. A log that is away is asked again; what Spark refuses ends it, and ``wait`` raises that."""
         failures = 0
         while not self._stop.is_set():
             try:
@@ -347,13 +362,8 @@ class Realtime:
                 failures += 1
 
     def _close(self) -> None:
+        if self._end is not None:
+            self._end.stop()
         if self._beats is not None:
             event_loop.run(self._beats.stop())
         event_loop.run(self._log.close())
-
-
-def driver_host(spark: SparkSession) -> tuple[str, str]:
-    """Where tasks reach the driver, and where it listens."""
-    conf: Mapping[str, str] = dict(spark.sparkContext.getConf().getAll())
-    host = conf.get("spark.driver.host") or "127.0.0.1"
-    return host, conf.get("spark.driver.bindAddress") or host

@@ -155,6 +155,9 @@ final class LogClient implements AutoCloseable {
         return;
       } catch (InterruptedException stopped) {
         return;
+      } catch (Throwable error) { // Else this thread ends, and the reader waits for records for ever.
+        failure = new Ending(Ending.Kind.LOG, "", next, "the log cannot be read from entry " + next + " on: " + error);
+        return;
       } finally {
         reading.detach(before);
       }

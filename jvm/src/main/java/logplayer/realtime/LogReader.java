@@ -159,12 +159,16 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
   private void begin() throws InterruptedException {
     log = new LogClient(plan);
     feed.begin(plan, partition, log);
-    InfoReply info = log.info(LOG_AWAY_MS);
-    unfenced = info.getUnfenced();
+    // The trim point is read before the sessions open: what is trimmed later, the targets had by then. The log's end is read
+    // afterwards: what a target got meanwhile does not put it ahead of the log.
+    InfoReply before = log.info(LOG_AWAY_MS);
+    feed.open(plan, partition);
+    InfoReply after = log.info(LOG_AWAY_MS);
+    unfenced = after.getUnfenced();
     long start = ENDLESS;
     for (TargetFeed target : feed.targets()) {
       start = Math.min(start, target.openedAt());
-      judge(target, info);
+      judge(target, before, after);
     }
     Snapshot state;
     try {
@@ -183,26 +187,26 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
   }
 
   /** What the target says about the log, as far as the log's ends tell. */
-  private void judge(TargetFeed target, InfoReply info) {
+  private void judge(TargetFeed target, InfoReply before, InfoReply after) {
     long at = target.openedAt();
     long floor = floorOf(target.name);
-    if (at < info.getFirst() - 1 || at < floor) {
-      long needed = Math.max(info.getFirst() - 1, floor);
+    if (at < before.getFirst() - 1 || at < floor) {
+      long needed = Math.max(before.getFirst() - 1, floor);
       throw new Ending(
           Ending.Kind.RESEED, target.name, at, "it has index " + at + ", needs " + needed + " or more: backfill it");
     }
-    if (at > info.getLast()) {
+    if (at > after.getLast()) {
       throw new Ending(
           Ending.Kind.DIVERGED,
           target.name,
           at,
-          "it has index " + at + ", the log ends at " + info.getLast() + ": the log lost entries or was restored; restore "
+          "it has index " + at + ", the log ends at " + after.getLast() + ": the log lost entries or was restored; restore "
               + "the newer log, or fill the target again with a backfill");
     }
-    if (at == info.getLast()) {
-      target.verify(info.getChain().toByteArray());
-    } else if (at == info.getFirst() - 1) {
-      target.verify(info.getTrimmedChain().toByteArray());
+    if (at == after.getLast()) {
+      target.verify(after.getChain().toByteArray());
+    } else if (at == before.getFirst() - 1) {
+      target.verify(before.getTrimmedChain().toByteArray());
     }
   }
 

@@ -54,7 +54,7 @@ final class TaskFeed implements AutoCloseable {
   private volatile LogClient log;
   private long sessions; // How often they were opened.
   private int losses; // In a row.
-  private long openedAt;
+  private volatile long openedAt;
 
   private TaskFeed(long attempt) {
     this.attempt = attempt;
@@ -121,8 +121,8 @@ final class TaskFeed implements AutoCloseable {
 
   // --- For the reader ---
 
-  /** Opens a session with each target. Returns when all have answered. */
-  void begin(Plan plan, int partition, LogClient reading) throws InterruptedException {
+  /** Begins to report. The log that is read may be away. */
+  void begin(Plan plan, int partition, LogClient reading) {
     log = reading;
     if (beats == null) {
       beats = new Beats(plan, partition, attempt, this);
@@ -134,6 +134,10 @@ final class TaskFeed implements AutoCloseable {
           0,
           "the sink is not in the task that reads the log: the query moves rows between tasks (a shuffle); remove it");
     }
+  }
+
+  /** Opens a session with each target. Returns when all have answered. */
+  void open(Plan plan, int partition) throws InterruptedException {
     for (Plan.Target one : plan.partitions().get(partition)) {
       targets.put(one.name(), new TargetFeed(one, plan.limits()));
     }
@@ -255,6 +259,7 @@ final class TaskFeed implements AutoCloseable {
     Ending why = lost;
     Map<String, Object> said = new HashMap<>();
     said.put("current", through);
+    said.put("open", openedAt != 0);
     said.put("rows_in", rowsIn);
     said.put("rows_out", rowsOut);
     said.put("targets", rows);
