@@ -24,7 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The log as a source of Spark, in real time and in micro-batches: one partition for each group of targets. */
 public final class LogSource implements TableProvider {
-  /** As {@code format("logplayer")} has them. */
+  /** The first eight of {@code format("logplayer")}, without those of rows of tables, and without headers. */
   static final StructType COLUMNS =
       new StructType()
           .add("log_index", DataTypes.LongType)

@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import scala.jdk.javaapi.CollectionConverters;
@@ -19,7 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * <p>Allowed is what makes rows of one row at once, in the same task: see {@link TaskFeed} for why. Everything that is not
  * on the list is refused, so that an operator of a later Spark is not let through by accident. Parts of the plan that do
- * not read the log (the other side of a join) may be anything.
+ * not read the log (the other side of a join, a subquery) may be anything that gives the same result each time: no chance,
+ * and no clocks.
  */
 public final class PlanCheck {
   private static final String LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.";
@@ -39,14 +41,11 @@ public final class PlanCheck {
     Deque<LogicalPlan> open = new ArrayDeque<>(List.of(plan));
     while (!open.isEmpty()) {
       LogicalPlan node = open.pop();
-      if (!node.isStreaming()) {
-        continue;
-      }
-      if (node.children().isEmpty()) {
+      if (node.isStreaming() && node.children().isEmpty()) {
         sources++;
         continue;
       }
-      String reason = refusalOf(node);
+      String reason = node.isStreaming() ? refusalOf(node) : refusalOfExpressions(node);
       if (!reason.isEmpty()) {
         return reason;
       }
@@ -82,8 +81,13 @@ public final class PlanCheck {
             + "the left, and join it inner, left outer, semi or anti";
       }
     }
+    return refusalOfExpressions(node);
+  }
+
+  /** Of a node that reads the log, or of a static one, which may call Python. */
+  private static String refusalOfExpressions(LogicalPlan node) {
     for (Expression one : CollectionConverters.asJava(node.expressions())) {
-      String reason = refusalOf(one);
+      String reason = refusalOf(one, node.isStreaming());
       if (!reason.isEmpty()) {
         return reason;
       }
@@ -91,15 +95,33 @@ public final class PlanCheck {
     return "";
   }
 
-  private static String refusalOf(Expression expression) {
+  /** Of a subquery, with all that is in it. */
+  private static String refusalOfStatic(LogicalPlan node) {
+    if (node.isStreaming()) {
+      return "the transformation reads a stream in a subquery: join with a static table";
+    }
+    String reason = refusalOfExpressions(node);
+    for (LogicalPlan child : CollectionConverters.asJava(node.children())) {
+      reason = reason.isEmpty() ? refusalOfStatic(child) : reason;
+    }
+    return reason;
+  }
+
+  private static String refusalOf(Expression expression, boolean streaming) {
+    if (expression instanceof SubqueryExpression subquery) {
+      String reason = refusalOfStatic((LogicalPlan) subquery.plan());
+      if (!reason.isEmpty()) {
+        return reason;
+      }
+    }
     for (Expression child : CollectionConverters.asJava(expression.children())) {
-      String reason = refusalOf(child);
+      String reason = refusalOf(child, streaming);
       if (!reason.isEmpty()) {
         return reason;
       }
     }
     String kind = expression.getClass().getSimpleName();
-    if (kind.contains("Python")) {
+    if (streaming && kind.contains("Python")) {
       return "the transformation calls the Python function " + expression.prettyName() + ", which gets rows in batches: "
           + "they would wait for others, and arrive when their entry counts as delivered; use SQL functions";
     }
