@@ -75,7 +75,7 @@ test-bench: setup jvm  ## Run every measurement for a moment: ours, and the riva
 packaging: setup  ## Build wheels and the sdist, and use them in an empty environment.
 	$(BIN)/pytest -m packaging -rs tests/packaging
 
-wheel: setup  ## Build the wheel and the sdist into dist/.
+wheel: setup jvm  ## Build the wheel and the sdist into dist/.
 	rm -f dist/logplayer-*
 	$(BIN)/python -m build --no-isolation --outdir dist .
 

@@ -32,10 +32,15 @@ INSIDE = [
 OUTSIDE = ("/bench/", "/rivals/", "/parts/", "campaign", "soak")
 
 
+JAR = "logplayer/spark/real_time/logplayer-realtime.jar"  # Of `make jvm`, which `make wheel` needs.
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``make wheel`` makes, from a copy: a build writes into the tree, where others may build at the same time."""
     folder, tree = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("tree")
+    if shutil.which("mvn") is not None:
+        subprocess.run([ROOT / "tools" / "jvm"], check=True, capture_output=True)
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__", "*.so"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -102,6 +107,13 @@ def test_everything_is_inside(wheel: Path) -> None:
     assert f"Version: {__version__}" in text
     for extra in ("nats-server", "spark", "postgres"):
         assert f"Provides-Extra: {extra}" in text
+
+
+def test_the_connector_for_real_time_is_inside(wheel: Path) -> None:
+    if shutil.which("mvn") is None:
+        missing("Maven is not installed")
+    with zipfile.ZipFile(wheel) as archive:
+        assert JAR in archive.namelist()
 
 
 def compiled_parts(wheel: Path) -> list[str]:
