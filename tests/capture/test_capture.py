@@ -12,7 +12,7 @@ import pytest
 
 from logplayer.capture import appender, postgres, snapshot
 from logplayer.capture.resume import describe_tables
-from logplayer.capture.settings import CaptureSettings, Choices
+from logplayer.capture.settings import Choices
 from logplayer.errors import EntryTooLarge, LogFull, LogUnavailable, ProducerConflict, Unavailable, UserError
 from logplayer.log.open import open_log
 from logplayer.log.protocol import Log, NewEntry
@@ -455,27 +455,3 @@ async def test_the_rest_of_a_cut_transaction_follows_after_a_crash(
     found = await entries(tmp_path / "twin")
     assert [payload for _, name, _, payload in found if name == f"capture/{twin}"] == [entry[3] for entry in whole]
     same(source, found, "t")
-
-
-async def test_the_slot_moves_on_while_other_tables_are_busy(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres, "HEARTBEAT_BYTES", 1000)
-    monkeypatch.setattr(postgres, "HEARTBEAT_SECONDS", 0.0)
-    monkeypatch.setattr(appender, "MARK_SECONDS", 0.1)
-    source.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE busy (id serial)")
-    await capture(source, tmp_path, "t")
-    before = source.confirmed()
-    log = await open_log(f"file://{tmp_path}/wal")
-    stop = asyncio.Event()
-    settings = CaptureSettings(source.url, source.slot, source.slot, ("t",))
-    running = asyncio.create_task(postgres.capture_postgres(log, settings, stop=stop))
-    async with asyncio.timeout(60):
-        while source.confirmed() == before:
-            source.run("INSERT INTO busy SELECT FROM generate_series(1, 100)")
-            await asyncio.sleep(0.05)
-            assert not running.done()
-        stop.set()
-        await running
-    await log.close()
-    same(source, await entries(tmp_path), "t")

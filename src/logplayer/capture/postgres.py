@@ -293,11 +293,11 @@ class _Capture:
                         await self._appender.room(self._settings.unanswered_bytes_max)
                 stream.send_status()
             await asyncio.sleep(0)
-            if self._stop.is_set() or (self._until and stream.server_end >= self._until and not messages):
+            # Transactions come in the order of their commits, so what names a later place comes after all up to it.
+            if self._stop.is_set() or 0 < self._until <= stream.server_end:
                 await self._finish(stream)
                 return
-            if not messages:
-                await self._heartbeat(stream)
+            await self._heartbeat(stream)
 
     async def _finish(self, stream: PgStream) -> None:
         """Everything that was received becomes durable, and the server learns of it."""
@@ -358,6 +358,8 @@ class _Capture:
 
     async def _heartbeat(self, stream: PgStream) -> None:
         """Let the slot move on when others write much and the captured tables are idle.
+
+        It goes by time and bytes, not by silence: PostgreSQL 14 streams beginnings and ends of others' transactions.
 
         Only a transaction that the log has may be confirmed, so this makes one: an empty message, in the source's log
         and nowhere else.
