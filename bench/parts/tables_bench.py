@@ -1,6 +1,7 @@
 """What a target in tables costs beside a plain program that writes the same rows: in turns, in one run.
 
     python -m bench.parts.tables_bench [--json] [--scale 1.0] [--stores sqlite-tables,postgres-tables,mysql-tables]
+        [--bounds]
 
 The plain program has its rows as Python values and writes them with the driver's best batched upsert: ``executemany``
 in SQLite and PyMySQL, ``INSERT ... SELECT FROM unnest`` in psycopg. The target gets encoded entries of ten rows each:
@@ -9,7 +10,10 @@ same number of rows at a time, each into a table of its own of the same form: ha
 already with other values. With one table for both, the second would find its rows there as they are, and SQLite and
 InnoDB write nothing then.
 
-The bound is that the target reaches 0.7 of the plain program's rows per second.
+The target is its store, called in this process: what its server, the network and a player add is not in it.
+
+With ``--bounds`` the exit code is 1 if the target does not reach 0.7 of the plain program's rows per second: a promise
+for a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ def encode(rows: list[Row], index: int) -> list[Message]:
 
 
 class PlayedTarget:
-    """Feeds a store with batches, as its server would."""
+    """Feeds a store with batches as its server would, without that server."""
 
     def __init__(self, kind: str, place: dict[str, Any]) -> None:
         self.store = open_store(kind, "bench", **place)
@@ -205,6 +209,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--stores", default=",".join(PLACES))
+    parser.add_argument("--bounds", action="store_true", help=f"fail below a ratio of {BOUND}")
     options = parser.parse_args()
     results = []
     for kind in options.stores.split(","):
@@ -219,7 +224,7 @@ def main() -> None:
                 )
     if options.json:
         print(json.dumps(results))
-    sys.exit(any(one["ratio"] < BOUND for one in results))
+    sys.exit(options.bounds and any(one["ratio"] < BOUND for one in results))
 
 
 if __name__ == "__main__":
