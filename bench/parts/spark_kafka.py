@@ -98,7 +98,8 @@ class KafkaRealTime:
             self._brokers.pause()
 
     def _make_topics(self, *names: str) -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self._brokers.bootstrap})
         for made in admin.create_topics([NewTopic(name, 1, 3) for name in names]).values():
