@@ -21,7 +21,6 @@ from typing import NamedTuple
 from logplayer.core.chain import GENESIS
 from logplayer.errors import LogError, LogFormatError
 from logplayer.log.etcd import etcd_pb2 as pb
-from logplayer.log.frame import corrupt
 from logplayer.log.sequences import pack_json, unpack_json
 
 FORMAT_VERSION = 1
@@ -85,7 +84,11 @@ class Keys:
 
 
 class StoredChunk(NamedTuple):
-    """The entries ``[first, last]`` as one member keeps them; nothing of it is checked yet."""
+    """The entries ``[first, last]`` as one member keeps them; nothing of it is checked yet.
+
+    One that is cut in its first bytes has no entries: which of them are missing, its reader knows, and asks for them
+    elsewhere.
+    """
 
     first: int
     last: int
@@ -95,7 +98,7 @@ class StoredChunk(NamedTuple):
     def decode(cls, kv: pb.KeyValue) -> StoredChunk:
         last = int(kv.key[-16:], 16)
         if len(kv.value) < _FIRST_BYTES:
-            raise corrupt(last, "its chunk is cut short")
+            return cls(0, last, b"")
         return cls(int.from_bytes(kv.value[:_FIRST_BYTES], "big"), last, kv.value[_FIRST_BYTES:])
 
 

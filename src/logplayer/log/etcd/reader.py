@@ -146,8 +146,6 @@ class EtcdReader:
                 found, why = _check(_decode(reply)[0], at, through) if reply.kvs else (None, damage)
             except EtcdAway:
                 continue
-            except CorruptEntry as error:
-                found, why = None, error
             if found is not None and why is None:
                 self.mended += 1
                 self._next_member += 1
@@ -178,7 +176,7 @@ class EtcdReader:
                     chunk = StoredChunk.decode(event.kv)
                     at = max(at, chunk.last + 1)
                     yield chunk
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, CorruptEntry):
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass  # What it should have brought is read by range, and the next watch is another member's.
         finally:
             call.cancel()
