@@ -71,19 +71,31 @@ class EtcdEngine:
         request = pb.TxnRequest(compare=[self._keys.is_head(head)], success=success)
         self._head = None  # Until it is known whether this got in.
         try:
-            reply = await self._link.once(api.TXN, request, self._seconds)
+            taken = (await self._link.once(api.TXN, request, self._seconds)).succeeded
         except EtcdAway:
             self._seconds = min(CALL_SECONDS_MAX, self._seconds * 2)
             await self._link.find_leader()
             raise
         except EtcdNoRoom as error:
-            raise await self._no_room(request, error) from None
+            taken = await self._is_taken(head, after)
+            if not taken:
+                raise await self._no_room(request, error) from None
         except LogError as error:
             raise self._too_large(request) or error from None
         self._seconds = CALL_SECONDS
-        if not reply.succeeded:
+        if not taken:
             raise PositionTaken(f"another writer has changed {self.where}")
         self._head = after
+
+    async def _is_taken(self, head: LogHead, after: LogHead) -> bool:
+        """Whether a change that was refused for its room got in: etcd checks the quota again when it applies a change.
+
+        It applies the change then, answers that it has no room, and raises the alarm.
+        """
+        found, _ = await self._link.head()
+        if found.stored not in (head.stored, after.stored):
+            raise EtcdAway(f"another writer has changed {self.where}, so it is not known whether the change got in")
+        return found.stored == after.stored
 
     async def _no_room(self, request: pb.TxnRequest, error: EtcdNoRoom) -> LogError:
         """It may be the quota, or a limit of the member on one request; the code is the same for both."""
