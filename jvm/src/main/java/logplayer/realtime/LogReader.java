@@ -35,7 +35,6 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
 
   private final Plan plan;
   private final int partition;
-  private final long last; // The last index to read; ENDLESS in real time.
   private final TaskFeed feed = TaskFeed.here();
   private final Deque<Row> rows = new ArrayDeque<>(); // Of the entry under way, those not given yet.
   private LogClient log;
@@ -46,10 +45,9 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
   private byte[] headers = Chain.GENESIS;
   private InternalRow current;
 
-  LogReader(Plan plan, int partition, long last) {
+  LogReader(Plan plan, int partition) {
     this.plan = plan;
     this.partition = partition;
-    this.last = last;
   }
 
   // --- What Spark asks for ---
@@ -133,9 +131,6 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
         feed.endEntry(entry.getIndex(), chain, headers);
         entry = null;
       }
-      if (feed.through() >= last) {
-        return false; // The sink sends the rest when the writer closes.
-      }
       Record record = log.poll(0);
       if (record == null) {
         feed.flush();
@@ -146,9 +141,6 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
         record = log.poll(Math.min(left, TURN_MS));
       }
       if (record != null) {
-        if (record.getIndex() > last) {
-          return false;
-        }
         take(record);
       } else if (deadline != ENDLESS && System.nanoTime() >= deadline) {
         return false;

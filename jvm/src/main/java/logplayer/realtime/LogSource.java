@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The log as a source of Spark, in real time and in micro-batches: one partition for each group of targets. */
+/** The log as a source of Spark, in real time only: one partition for each group of targets. */
 public final class LogSource implements TableProvider {
   /** The first eight of {@code format("logplayer")}, without those of rows of tables, and without headers. */
   static final StructType COLUMNS =
@@ -116,31 +116,27 @@ public final class LogSource implements TableProvider {
 
     @Override
     public Offset latestOffset() {
-      if (realTime) {
-        return new LogOffset(0); // Nothing asks how far a batch will come: that is known at its end.
+      if (!realTime) {
+        throw noBatches();
       }
-      try (LogClient log = new LogClient(plan)) {
-        return new LogOffset(log.info(30_000).getLast());
-      } catch (InterruptedException stopped) {
-        Thread.currentThread().interrupt();
-        throw new IllegalStateException("the query was stopped");
-      }
-    }
-
-    @Override
-    public InputPartition[] planInputPartitions(Offset start) {
-      return partitions(LogReader.ENDLESS);
+      return new LogOffset(0); // Nothing asks how far a batch will come: that is known at its end.
     }
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
-      return partitions(((LogOffset) end).index);
+      throw noBatches();
     }
 
-    private InputPartition[] partitions(long last) {
+    private static UnsupportedOperationException noBatches() {
+      return new UnsupportedOperationException(
+          "logplayer.realtime runs in real time only: start it with lp.spark.realtime, or read format(\"logplayer\")");
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions(Offset start) {
       InputPartition[] made = new InputPartition[plan.partitions().size()];
       for (int nth = 0; nth < made.length; nth++) {
-        made[nth] = new Group(plan, nth, last);
+        made[nth] = new Group(plan, nth);
       }
       return made;
     }
@@ -167,7 +163,7 @@ public final class LogSource implements TableProvider {
   }
 
   /** A group of targets, which one task delivers to. */
-  private record Group(Plan plan, int number, long last) implements InputPartition {
+  private record Group(Plan plan, int number) implements InputPartition {
     @Override
     public String toString() {
       return "group " + number;
@@ -180,7 +176,7 @@ public final class LogSource implements TableProvider {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
       Group group = (Group) partition;
-      return new LogReader(group.plan(), group.number(), group.last());
+      return new LogReader(group.plan(), group.number());
     }
   }
 }
