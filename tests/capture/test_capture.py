@@ -335,6 +335,30 @@ async def test_a_source_that_cannot_be_captured_is_refused(
     assert await entries(tmp_path) == []
 
 
+async def test_a_statement_enters_the_log_with_the_first_part_of_its_transaction(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the newest entry it would say that the log has the whole transaction."""
+    monkeypatch.setattr(postgres, "ITEM_BYTES_MAX", 150_000)  # Too little for one group.
+    items: list[appender.Item] = []
+    submit = appender.Appender.submit
+
+    def noted(self: appender.Appender, item: appender.Item) -> None:
+        items.append(item)
+        submit(self, item)
+
+    monkeypatch.setattr(appender.Appender, "submit", noted)
+    source.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    await capture(source, tmp_path, "t")
+    source.run("ALTER TABLE t ADD w int", "INSERT INTO t SELECT i, repeat('x', 10000) FROM generate_series(1, 50) i")
+    del items[:]
+    choices = Choices("ddl", ddl_targets=("a",), entry_bytes=100_000, split_large=True)
+    await capture(source, tmp_path, "t", choices=choices)
+    found = [[dict(decode_headers(payload)).get("pg-part") for payload in item.payloads] for item in items]
+    assert found[:2] == [[None, b"1/6"], [b"2/6"]]
+    same(source, await entries(tmp_path), "t")
+
+
 async def test_a_new_column_stops_is_accepted_or_becomes_a_statement(source: Source, tmp_path: Path) -> None:
     source.run("CREATE TABLE t (id serial PRIMARY KEY)", "INSERT INTO t DEFAULT VALUES")
     await capture(source, tmp_path, "t")

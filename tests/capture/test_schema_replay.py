@@ -89,6 +89,22 @@ async def test_a_kill_after_a_change_does_not_make_it_a_change_back(
         await capture(source, tmp_path, "t")
 
 
+async def test_a_change_that_is_made_again_may_come_with_the_first_row(source: Source, tmp_path: Path) -> None:
+    """Nothing that is sent again says what the table was before, but the log has the statement at this place."""
+    source.run("CREATE TABLE t (id serial PRIMARY KEY, a int, b int)")
+    await capture(source, tmp_path, "t")
+    async with capturing(source, tmp_path, DDL) as (task, log):
+        source.run("ALTER TABLE t ADD COLUMN v int, ADD COLUMN w int", "INSERT INTO t DEFAULT VALUES")
+        await has(log, f"capture/{source.slot}", 3, task)
+    before = await entries(tmp_path)
+    await forget(tmp_path)
+    source.run("INSERT INTO t DEFAULT VALUES")
+    for _ in range(2):
+        await capture(source, tmp_path, "t", choices=DDL)
+    found = [entry for entry in await entries(tmp_path) if entry[0] > before[-1][0]]
+    assert statements_and_keys(found, source) == [[b"t/2"]]
+
+
 async def test_a_change_after_what_is_made_again_is_new(source: Source, tmp_path: Path) -> None:
     """The same stream has a change that the log has, where it cannot be read, and one that it does not have."""
     source.run("CREATE TABLE t (id serial PRIMARY KEY)")

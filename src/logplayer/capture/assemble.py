@@ -43,6 +43,7 @@ class SourceTransaction:
     headers: list[tuple[str, bytes]] = field(default_factory=list)
     truncated: list[SourceTable] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
+    first_seen: list[SchemaChange] = field(default_factory=list)  # Of tables of which nothing was known.
     kept: bool = False  # It becomes an entry also if it has no mutations.
     encoded_bytes: int = 0
 
@@ -217,6 +218,8 @@ class Assembler:
         self.completed = self.completed or before != stored
         if before != description:
             self._changed(SchemaChange(table, before, description))
+        if table.log_name not in self.known and self._open is not None:
+            self._open.first_seen.append(SchemaChange(table, (), description))
         names = {column.name for column in relation.columns}
         identity = {column.name for column in relation.columns if column.identity}
         if not set(table.key) <= names or (relation.identity != "f" and identity != set(table.key)):

@@ -31,12 +31,11 @@ from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
 from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, stop_reason
+from logplayer.capture.statements import statements_before, statements_made
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogError, LogPlayerError, Unavailable, UserError
 from logplayer.log.protocol import Log
 from logplayer.observe.instruments import CaptureCounts, CaptureStage, Received
-from logplayer.wire.entries import encode_headers
-from logplayer.wire.rows import encode_ddl
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 HEARTBEAT_BYTES = 16 * 1024 * 1024  # A segment of PostgreSQL's log: less than that it cannot free.
@@ -311,19 +310,24 @@ class _Capture:
         stream.send_status()
 
     async def _submit(self, transaction: SourceTransaction, assembler: Assembler) -> None:
-        before = await self._statements(transaction)
         payloads = parts(transaction, self._settings.choices) if not transaction.truncated else []
+        if assembler.remaking:
+            at = self._sequence + 1
+            before = await statements_made(self._settings, self._log, transaction, payloads, at)
+        else:
+            before = await statements_before(self._settings, transaction)
         if transaction.lsn == self._resume.part_lsn:
             before, payloads = [], payloads[self._resume.parts :]
         is_new = (transaction.changes or assembler.completed) and not assembler.remaking
         schema = describe_tables(assembler.known) if is_new else b""
         assembler.completed = False
+        first = len(before) + 1  # Statements have no part's number, so they are never the newest entry.
         payloads = before + payloads
         self._sequence += len(payloads)
         while sum(map(len, payloads)) > ITEM_BYTES_MAX:  # Only with --split-large: no group holds all of it.
-            self._appender.submit(Item(payloads[:1]))
+            self._appender.submit(Item(payloads[:first]))
             await self._appender.room(self._settings.unanswered_bytes_max)
-            payloads = payloads[1:]
+            payloads, first = payloads[first:], 1
         self._counts.receive(Received(transaction.lsn, transaction.commit_time_us, len(transaction.mutations)))
         self._appender.submit(Item(payloads, transaction.lsn, schema))
         self._seen = transaction.lsn
@@ -331,30 +335,6 @@ class _Capture:
             assembler.judge(self._in_log.tables)
         self._known = dict(assembler.known)
         crashpoint("capture-transaction-submitted")
-
-    async def _statements(self, transaction: SourceTransaction) -> list[bytes]:
-        """The entries that change tables, before the transaction's own; a TRUNCATE is the transaction itself."""
-        if not transaction.truncated and (not transaction.changes or self._settings.choices.schema_change != "ddl"):
-            return []
-        if transaction.truncated and transaction.mutations:
-            raise CaptureStopped(
-                "truncate",
-                f"transaction {transaction.xid} of the source has a TRUNCATE and other changes, which cannot be one "
-                "entry; run TRUNCATE in a transaction of its own. Empty the tables of the targets, and start with a "
-                "new --slot",
-            )
-        statements: list[str] = []
-        async with await source.connect(self._settings.url) as db:
-            for change in transaction.changes:
-                statements += await source.added_columns(db, change)
-            for table in reversed(await copy_order(db, transaction.truncated)):
-                statements.append(f"DELETE FROM {table.sql_name}")
-        headers = encode_headers(transaction.own_headers() + list(transaction.headers))
-        targets = self._settings.choices.ddl_targets
-        if transaction.truncated:
-            mutations = [encode_ddl(text, target).encoded for text in statements for target in targets]
-            return [b"".join([*mutations, headers])]
-        return [b"".join([*(encode_ddl(text, target).encoded for target in targets), headers]) for text in statements]
 
     async def _heartbeat(self, stream: PgStream) -> None:
         """Let the slot move on when others write much and the captured tables are idle.
