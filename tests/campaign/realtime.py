@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +161,12 @@ class RealtimeCampaign:
             self.processes.start(name)
         self.load = Load(rate, seed)
 
-    def run(self, kills: int, seconds: float) -> None:
+    def run(self, kills: int, seconds: float, kinds: Sequence[str] = tuple(KINDS)) -> None:
         self._progress()
         end = time.monotonic() + seconds
         while sum(self.kills.values()) < kills and time.monotonic() < end:
             time.sleep(self.rng.uniform(0.1, 1.5))
-            [kind] = self.rng.choices(list(KINDS), list(KINDS.values()))
+            [kind] = self.rng.choices(kinds, [KINDS[kind] for kind in kinds])
             began = time.monotonic()
             if not getattr(self, f"_{kind}")():
                 continue
@@ -284,7 +285,7 @@ def campaign(chosen: argparse.Namespace) -> int:
         with Cluster(folder, workers=2, cores=2) as cluster:
             run = RealtimeCampaign(folder, cluster, chosen.seed, chosen.rate)
             try:
-                run.run(chosen.kills, chosen.seconds)
+                run.run(chosen.kills, chosen.seconds, chosen.kinds.split(","))
                 report = run.end()
             finally:
                 run.processes.end()
@@ -296,6 +297,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=7200, help="kill nothing more after this long")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=int, default=50)
     parser.add_argument("--folder", default="", help="keep everything here")

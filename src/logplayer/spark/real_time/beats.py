@@ -68,7 +68,7 @@ class BeatListener:
         self._run = 0
         self.news = threading.Event()  # A task has said that it ended.
 
-    def begin(self, partitions: int) -> int:
+    def begin(self, partitions: int = 1) -> int:
         """A query of so many tasks starts; they report under its number. What those of an earlier one still say does
         not count.
 
