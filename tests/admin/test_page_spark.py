@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.admin import page_probes as probes
 from tests.admin.browser import Browser, chromium
 from tests.admin.page_agree import agree, appending
 from tests.admin.page_world import PageWorld
-from tests.admin.test_page import headline, shows
+from tests.admin.test_page import headline, shows, told
 
 
 @pytest.fixture
@@ -41,3 +42,11 @@ def test_a_target_of_a_group_goes_and_comes_back(world: PageWorld, browser: Brow
     with appending(world):
         for _ in range(3):
             agree(world, browser, exact=False)
+    for name in world.world.shards:
+        world.refuse(name, "poison")
+    index = world.append(1, "poison", "bad-account")
+    target = str(browser.until(probes.BLOCKED))
+    told(browser, "fault", f"target {target}: BLOCKED")  # The workers' own words, through their heartbeats.
+    world.cli("target", "quarantine", target, "--index", str(index), "--log", world.world.log, "--player", world.http)
+    told(browser, "decision", f"target {target}: entry {index} is quarantined")
+    headline(browser, "All 3 targets have everything.")

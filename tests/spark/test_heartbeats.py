@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from logplayer.config import Config
 from logplayer.errors import LogPlayerError, Malformed
 from logplayer.observe.instruments import PlayerCounts
+from logplayer.observe.timeline import DECISION, EPOCH, FAULT, LOG, SESSION, STATE, Timeline
 from logplayer.player.ended import STOPPED
 from logplayer.player.status import PlayerStatus, TargetStatus
 from logplayer.spark.resident.counts import Counted, Tally, as_json, read_counted
@@ -23,6 +26,7 @@ from logplayer.spark.resident.groups import GroupPlan, deal
 from logplayer.spark.resident.heartbeat import read_beat
 from logplayer.spark.resident.lease import Coordinator
 from logplayer.spark.resident.machine import Machine, Settings
+from logplayer.spark.resident.told import ITEMS_MAX, KINDS, Hearing, Telling, read_said
 
 MEMBERS = {"a", "b", "c", "d"}
 NO_SPARK: Any = None
@@ -102,6 +106,41 @@ def test_the_sum_over_groups_never_falls_when_a_worker_is_replaced() -> None:
     assert total.bytes == 700  # Each group reads the whole log.
 
 
+def items_of(timeline: Timeline) -> list[tuple[str, str]]:
+    return [(item["kind"], item["text"]) for item in timeline.since(0)]
+
+
+def test_what_players_say_comes_once_and_in_order_whatever_gets_lost() -> None:
+    """Answers get lost, a worker is replaced, and there is more to say than fits into a heartbeat."""
+    rng = random.Random(5)
+    hearing, driver, wanted = Hearing(), Timeline(), []
+    for _ in range(2):  # The second player begins at 1 again.
+        player, telling = Timeline(), Telling()
+        for nth in range(3 * ITEMS_MAX):
+            kind = rng.choice((SESSION, FAULT, STATE, EPOCH))
+            player.say(logging.INFO, kind, f"{player.name} {nth}")
+            if kind in KINDS:
+                wanted.append((kind, f"{player.name} {nth}"))
+        while telling.next(player)["items"]:
+            for number, timeline in ((0, driver), (1, Timeline())):  # Another group has its own numbers.
+                said = read_said(json.loads(json.dumps(telling.next(player))), lambda _: True)
+                hearing.take(number, said, timeline)
+            if rng.random() < 0.5:
+                telling.heard()
+    assert items_of(driver) == wanted
+
+
+def test_a_group_says_nothing_of_the_targets_of_others() -> None:
+    player = Timeline()
+    player.say(logging.INFO, DECISION, "about a", target="a", index=7, strange={"x": 1})
+    player.say(logging.INFO, DECISION, "about b", target="b")
+    player.say(logging.ERROR, LOG, "about the log")
+    beat = read_beat(a_beat() | {"timeline": Telling().next(player)}, GroupPlan(2, {"a": 0, "b": 1}), {"a", "b"})
+    assert beat.said is not None
+    assert [item["text"] for item in beat.said.items] == ["about a", "about the log"]
+    assert (beat.said.items[0]["index"], "strange" in beat.said.items[0]) == (7, False)
+
+
 def test_a_group_speaks_for_its_own_members_only() -> None:
     plan = GroupPlan(2, {"a": 0, "b": 1})
     for name in ("b", "a stranger"):
@@ -123,6 +162,11 @@ def test_a_group_speaks_for_its_own_members_only() -> None:
         {"ended": "superseded"},
         {"ended": {**STOPPED.as_json(), "kind": "gone"}},
         {"ended": {**STOPPED.as_json(), "epoch": -1}},
+        {"timeline": 7},
+        {"timeline": {"player": "p", "items": [{}] * 51}},
+        {"timeline": {"player": "p", "items": [{"number": 0, "at": 1, "text": "", "kind": "log", "level": "info"}]}},
+        {"timeline": {"player": "p", "items": [{"number": 1, "at": "1", "text": "", "kind": "log", "level": "info"}]}},
+        {"timeline": {"player": "p", "items": [{"number": 1, "at": 1, "text": 7, "kind": "log", "level": "info"}]}},
         {"counts": 7},
         {"counts": {}},
         {"counts": {**as_json(Counted("p", PlayerCounts())), "entries": -1}},

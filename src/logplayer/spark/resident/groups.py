@@ -25,6 +25,7 @@ from logplayer.player.start import ask_targets
 from logplayer.spark import event_loop
 from logplayer.spark.resident.counts import Counted, as_json
 from logplayer.spark.resident.driver_port import task_side
+from logplayer.spark.resident.told import Telling
 from logplayer.wire.security import Security
 
 BEAT_SECONDS = 0.25
@@ -110,6 +111,7 @@ class GroupPlayer:
         self._heard = time.monotonic()
         self._stopped = False
         self._held: set[str] = set()  # What the driver had us suspend.
+        self._telling = Telling()
         self._name = uuid.uuid4().hex[:12]  # Of these counts: another player of the group counts from zero on.
 
     async def run(self) -> Ended:
@@ -195,7 +197,10 @@ class GroupPlayer:
     async def _tell(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.task
         beat = {"job": task.job, "group": task.number, "worker": worker_name(), "counts": self._counts(), **facts}
+        if self.shell is not None:
+            beat["timeline"] = self._telling.next(self.shell.observed.timeline)
         answer: Mapping[str, Any] = await ask(task.driver, "/beat", beat, task.heartbeat_security)
+        self._telling.heard()
         return answer
 
 

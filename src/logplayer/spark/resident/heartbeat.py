@@ -20,6 +20,7 @@ from logplayer.player.ended import Ended
 from logplayer.player.status import PlayerStatus
 from logplayer.spark.resident.counts import Counted, read_counted
 from logplayer.spark.resident.groups import GroupPlan
+from logplayer.spark.resident.told import Said, read_said
 
 # What decisions rest on; -1 is the index of a target that was not heard yet. The others are only shown.
 INDEXES = frozenset(("index", "epoch", "current", "log_last", "consistent_cut"))
@@ -35,6 +36,7 @@ class Beat:
     status: Mapping[str, Any] | None
     ended: Ended | None
     counted: Counted | None = None
+    said: Said | None = None
 
 
 def read_beat(question: Mapping[str, Any], plan: GroupPlan, members: Collection[str]) -> Beat:
@@ -47,7 +49,10 @@ def read_beat(question: Mapping[str, Any], plan: GroupPlan, members: Collection[
         status = {**status, "targets": mine}
     ended = Ended.from_json(question["ended"]) if question.get("ended") is not None else None
     counted = read_counted(question["counts"]) if question.get("counts") is not None else None
-    return Beat(group, _text(question, "worker"), status, ended, counted)
+    said = None
+    if question.get("timeline") is not None:
+        said = read_said(question["timeline"], lambda target: plan.group_of(target) == group)
+    return Beat(group, _text(question, "worker"), status, ended, counted, said)
 
 
 def whole_number(question: Mapping[str, Any], name: str, below: int = 2**63) -> int:

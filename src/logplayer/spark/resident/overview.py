@@ -14,6 +14,7 @@ from logplayer.spark.resident.counts import Tally
 from logplayer.spark.resident.group_run import GroupRun, GroupState
 from logplayer.spark.resident.heartbeat import Beat
 from logplayer.spark.resident.silence import silent_row, unheard_row, why_silent
+from logplayer.spark.resident.told import Hearing
 
 if TYPE_CHECKING:
     from logplayer.spark.resident.machine import Machine
@@ -30,6 +31,7 @@ class Overview:
         self.timeline = Timeline(logging.getLogger("logplayer.spark"))
         self.starts: dict[int, int] = {}  # How often a group was seen on a new worker.
         self.tally = Tally()
+        self._hearing = Hearing()
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -46,6 +48,8 @@ class Overview:
                 text = "group %d is played by %s"
                 self.timeline.say(logging.INFO, EPOCH, text, beat.group, beat.worker, **self._about(beat))
             self._tell_changes(before.status if before is not None else None, beat)
+            if beat.said is not None:
+                self._hearing.take(beat.group, beat.said, self.timeline)
             if beat.status is not None or before is None:
                 self._groups[beat.group] = beat
             elif beat.worker != before.worker:
