@@ -25,8 +25,8 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
             yield path.relative_to(SOURCE), ast.parse(path.read_text())
 
 
-# A connection of a database driver, in three files that know one driver each; and two that wait for their new names.
-PRIVATE = {"Db", "Message", "Record"}
+# A connection of a database driver, in three files that know one driver each.
+PRIVATE = {"Db"}
 
 
 def named_types(tree: ast.Module) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.spark.arrow import column
 from logplayer.spark.format import LogPlayerSource
 from logplayer.spark.one_line import one_line
@@ -51,9 +51,9 @@ class CollectingWriter(TargetWriter):
             for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
         ]
         rows.sort(key=lambda row: row[1])
-        entries: dict[str, list[Message]] = {}
+        entries: dict[str, list[Delivery]] = {}
         for target, index, payload in rows:
-            entries.setdefault(target, []).append(Message(index, payload))
+            entries.setdefault(target, []).append(Delivery(index, payload))
         highest = rows[-1][1]
         state = intent.state
         with ThreadPoolExecutor(16) as threads:
@@ -71,7 +71,7 @@ class CollectingWriter(TargetWriter):
         self.staging.finish(intent, {**state, "high": highest})
 
 
-def _held(entries: list[Message], _: int) -> list[Message]:
+def _held(entries: list[Delivery], _: int) -> list[Delivery]:
     return entries
 
 

@@ -35,7 +35,7 @@ import psycopg
 import pymysql
 
 import logplayer as lp
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.open import open_store
@@ -60,13 +60,13 @@ def make_rows(first: int, count: int, turn: int = 0) -> list[Row]:
     ]
 
 
-def encode(rows: list[Row], index: int) -> list[Message]:
+def encode(rows: list[Row], index: int) -> list[Delivery]:
     """The same rows as deliveries of ten rows each."""
     table = lp.table("orders")
     encoded = [table.put(**dict(zip(NAMES, row, strict=True))).encoded for row in rows]
     pieces = range(0, len(encoded), ROWS_PER_ENTRY)
     return [
-        Message(index + nth + 1, b"".join(encoded[at : at + ROWS_PER_ENTRY]), False, b"chain!!!")
+        Delivery(index + nth + 1, b"".join(encoded[at : at + ROWS_PER_ENTRY]), False, b"chain!!!")
         for nth, at in enumerate(pieces)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.target.protocol import Store
 from logplayer.target.stores.open import open_store
 from logplayer.wire.entries import split_transaction
@@ -33,7 +33,7 @@ class Copy:
         at = self.store.position().index
         for index, _, _, payload in await entries(directory):
             if index > at:
-                self.store.apply(playing(S1, at, index, Message(index, self._share(payload))))
+                self.store.apply(playing(S1, at, index, Delivery(index, self._share(payload))))
                 at = index
 
     def _share(self, payload: bytes) -> bytes:

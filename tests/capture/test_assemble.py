@@ -32,7 +32,7 @@ def relation(*columns: str, oid: int = 1, name: str = "t", schema: str = "public
 PLAIN = relation("v", "id:23*", "big")
 
 
-def run(*messages: pg.Message, choices: Choices = DEFAULT, known: Any = None) -> SourceTransaction | None:
+def run(*messages: pg.SourceMessage, choices: Choices = DEFAULT, known: Any = None) -> SourceTransaction | None:
     assembler = Assembler(TABLES, {9001: 23}, choices, known)
     assembler.feed(pg.Begin(100, 1_700_000_000_000_000, 7))
     for message in messages:
@@ -288,7 +288,7 @@ def test_a_bad_outbox_message_stops_or_is_left_out(content: bytes, said: str) ->
         [pg.Begin(1, 1, 1)],
     ],
 )
-def test_messages_out_of_order_are_refused(messages: list[pg.Message]) -> None:
+def test_messages_out_of_order_are_refused(messages: list[pg.SourceMessage]) -> None:
     with pytest.raises(Malformed):
         run(*messages)
     with pytest.raises(Malformed):

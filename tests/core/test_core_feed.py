@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logplayer.core.effects import CloseSession, OpenSession, ReadCatchUp, SendBatch, SendProbe, Stop
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.events import Acked, DeliveriesRead, Event, Lost, Opened, Refused, Ticked, Written
 from logplayer.core.feed import AskFailed, AskSession, Fed, Feed, FeedEffect, FeedEvent, Stood
 from logplayer.core.reconnect import Blocked
@@ -35,8 +35,8 @@ def opened(feed: Feed, index: int = 0) -> tuple[Session, ReadCatchUp]:
     return session, one(feed.step(Opened("a", session, index)), ReadCatchUp)
 
 
-def deliveries(*indexes: int) -> list[Message]:
-    return [Message(index, b"%d" % index) for index in indexes]
+def deliveries(*indexes: int) -> list[Delivery]:
+    return [Delivery(index, b"%d" % index) for index in indexes]
 
 
 def test_a_source_is_read_sent_and_acked() -> None:
@@ -197,11 +197,11 @@ def test_a_slow_source_is_no_fault_of_the_target() -> None:
 class Target:
     """The reference: takes a batch if the session is its newest, the range fits, and it holds all of that range."""
 
-    def __init__(self, source: list[Message]) -> None:
+    def __init__(self, source: list[Delivery]) -> None:
         self.source = source
         self.index = 0
         self.session = NOBODY
-        self.applied: list[Message] = []
+        self.applied: list[Delivery] = []
 
     def take(self, request: OpenSession | SendBatch | SendProbe) -> Event:
         if isinstance(request, OpenSession):
@@ -283,7 +283,7 @@ class Shell:
 def test_every_delivery_arrives_once_and_in_order_whatever_breaks(seed: int, rivals: int, steps: int) -> None:
     random = Random(seed)
     through = random.randint(1, 60)
-    source = [Message(n, bytes(random.randint(0, 9))) for n in range(1, through + 1) if random.random() < 0.7]
+    source = [Delivery(n, bytes(random.randint(0, 9))) for n in range(1, through + 1) if random.random() < 0.7]
     target = Target(source)
     room = {"queue_count_max": 6, "queue_bytes_max": 30, "batch_count_max": 3, "batch_bytes_max": 15}
     window = {"flight_batches_max": 2, "flight_bytes_max": 20}

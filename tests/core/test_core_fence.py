@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.core import digest
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch, Position, TargetRefusal, admit, advance, check, join, well_formed
 from logplayer.core.invariants import InvariantViolation
 
@@ -39,7 +39,7 @@ def test_an_open_is_refused_to_the_old_and_the_strange() -> None:
 
 
 def test_a_batch_needs_the_current_session_and_the_stored_index() -> None:
-    good = Batch(5, 6, (Message(6, b"x"),))
+    good = Batch(5, 6, (Delivery(6, b"x"),))
     assert check(AT_5, Session(3, 2), good) is None
     assert refusal(check(AT_5, Session(3, 1), good)) is Refusal.STALE_SESSION
     assert refusal(check(AT_5, Session(2, 9), good)) is Refusal.FENCED
@@ -60,11 +60,11 @@ def test_the_session_is_looked_at_before_the_range(batch: Batch) -> None:
     [((), True), ((6, 7, 9), True), ((5,), False), ((10,), False), ((7, 7), False), ((8, 7), False)],
 )
 def test_indexes_rise_strictly_within_the_range(indexes: tuple[int, ...], fits: bool) -> None:
-    assert well_formed(Batch(5, 9, tuple(Message(index, b"") for index in indexes))) is fits
+    assert well_formed(Batch(5, 9, tuple(Delivery(index, b"") for index in indexes))) is fits
 
 
 def test_the_index_and_the_digest_move_together() -> None:
-    messages = (Message(6, b"x"), Message(8, b"y", quarantine=True))
+    messages = (Delivery(6, b"x"), Delivery(8, b"y", quarantine=True))
     moved = advance(AT_5, Batch(5, 9, messages))
     assert moved.index == 9
     assert moved.digest == digest.entry_digest(6, b"x") + digest.entry_digest(8, b"y") & (1 << 128) - 1
@@ -72,17 +72,17 @@ def test_the_index_and_the_digest_move_together() -> None:
 
 
 def test_batches_of_one_session_are_joined_without_a_gap() -> None:
-    first, second = Batch(5, 6, (Message(6, b"x"),)), Batch(6, 9)
-    assert join([first, second]) == Batch(5, 9, (Message(6, b"x"),))
+    first, second = Batch(5, 6, (Delivery(6, b"x"),)), Batch(6, 9)
+    assert join([first, second]) == Batch(5, 9, (Delivery(6, b"x"),))
     with pytest.raises(InvariantViolation, match="BatchCoversItsEntries"):
         join([first, Batch(7, 9)])
 
 
-messages = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=8)).map(lambda pair: Message(*pair)))
+messages = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=8)).map(lambda pair: Delivery(*pair)))
 
 
 @given(messages, messages)
-def test_digests_of_ranges_add_up_in_any_order(one: list[Message], two: list[Message]) -> None:
+def test_digests_of_ranges_add_up_in_any_order(one: list[Delivery], two: list[Delivery]) -> None:
     both = digest.extend(digest.EMPTY, [*one, *two])
     assert digest.extend(digest.extend(digest.EMPTY, two), one) == both
     parts = digest.extend(digest.EMPTY, one) + digest.extend(digest.EMPTY, two)
@@ -91,15 +91,15 @@ def test_digests_of_ranges_add_up_in_any_order(one: list[Message], two: list[Mes
 
 
 @given(messages.filter(bool), st.data())
-def test_a_digest_tells_an_entry_left_out_given_twice_or_changed(given_: list[Message], data: st.DataObject) -> None:
+def test_a_digest_tells_an_entry_left_out_given_twice_or_changed(given_: list[Delivery], data: st.DataObject) -> None:
     whole = digest.extend(digest.EMPTY, given_)
     at = data.draw(st.integers(0, len(given_) - 1))
     one = given_[at]
     assert digest.extend(digest.EMPTY, given_[:at] + given_[at + 1 :]) != whole
     assert digest.extend(whole, [one]) != whole
-    changed = [*given_[:at], Message(one.index, one.payload + b"!"), *given_[at + 1 :]]
+    changed = [*given_[:at], Delivery(one.index, one.payload + b"!"), *given_[at + 1 :]]
     assert digest.extend(digest.EMPTY, changed) != whole
-    moved = [*given_[:at], Message((one.index + 1) % 2**64, one.payload), *given_[at + 1 :]]
+    moved = [*given_[:at], Delivery((one.index + 1) % 2**64, one.payload), *given_[at + 1 :]]
     assert digest.extend(digest.EMPTY, moved) != whole
 
 
@@ -107,7 +107,7 @@ def test_the_digest_is_the_one_that_the_protocol_page_tells() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "protocol.md"
     told = re.search(r"only\s+index\s+7\s+and\s+the\s+payload\s+`abc`:\s+`([0-9a-f]{32})`", page.read_text())
     assert told is not None
-    assert digest.to_bytes(digest.extend(digest.EMPTY, [Message(7, b"abc")])).hex() == told[1]
+    assert digest.to_bytes(digest.extend(digest.EMPTY, [Delivery(7, b"abc")])).hex() == told[1]
 
 
 def test_an_empty_store_has_the_empty_digest() -> None:

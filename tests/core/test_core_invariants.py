@@ -13,7 +13,7 @@ import pytest
 
 from logplayer.core import invariants
 from logplayer.core.effects import ReadCatchUp
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.events import CaughtUp, Opened, Ticked
 from logplayer.core.fence import Batch, join
 from logplayer.core.invariants import NAMES, InvariantViolation, broken
@@ -62,14 +62,14 @@ def _index_order() -> None:
 def _queue_holds_coverage() -> None:
     player = live_player("a")
     queue = player.queues["a"]
-    queue.messages.append(Message(7, b""))
+    queue.messages.append(Delivery(7, b""))
     player.step(Ticked(1))
 
 
 def _memory_bound() -> None:
     player = live_player("a", queue_count_max=1)
     queue = player.queues["a"]
-    queue.messages.extend([Message(1, b""), Message(2, b"")])
+    queue.messages.extend([Delivery(1, b""), Delivery(2, b"")])
     queue.covered = 2
     player.step(Ticked(1))
 
@@ -153,9 +153,9 @@ def test_a_reader_that_reads_past_the_main_stream_is_noticed() -> None:
 
 def test_a_bad_offer_is_noticed() -> None:
     queue = live_player("a").queues["a"]
-    queue.offer(Message(3, b""))
+    queue.offer(Delivery(3, b""))
     with pytest.raises(InvariantViolation, match="QueueHoldsCoverage"):
-        queue.offer(Message(3, b""))
+        queue.offer(Delivery(3, b""))
 
 
 # --- It ends the process ----------------------------------------------------------------------------------

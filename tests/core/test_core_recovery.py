@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logplayer.core.catch_up import next_read, push, wants_more
-from logplayer.core.entry import Entry, Message, Quarantined, Session
+from logplayer.core.entry import Delivery, Entry, Quarantined, Session
 from logplayer.core.events import CaughtUp
 from logplayer.core.tail_buffer import Recent
 from logplayer.core.target_queue import TargetQueue
@@ -28,7 +28,7 @@ def read(queue: TargetQueue, *entries: Entry, after: int = 0, through: int = 0) 
 def test_the_next_read_begins_behind_the_coverage() -> None:
     queue = lagging(queue_count_max=10, queue_bytes_max=100)
     assert wants_more(queue, 5)
-    queue.offer(Message(2, b"1234"))
+    queue.offer(Delivery(2, b"1234"))
     asked = next_read(queue, 5)
     assert (asked.first, asked.last, asked.count_max, asked.bytes_max) == (3, 5, 9, 96)
     assert asked.session == queue.session
@@ -38,9 +38,9 @@ def test_the_next_read_begins_behind_the_coverage() -> None:
 def test_nobody_reads_who_has_caught_up_or_no_room_or_no_session() -> None:
     queue = lagging(queue_count_max=4)
     assert not wants_more(queue, 0)
-    queue.offer(Message(1, b""))
+    queue.offer(Delivery(1, b""))
     assert wants_more(queue, 9)
-    queue.offer(Message(2, b""))
+    queue.offer(Delivery(2, b""))
     assert not wants_more(queue, 9)  # Half of the queue is taken.
     queue.suspend()
     assert not wants_more(queue, 9)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.entry import Entry, HashMap, Message, Session
+from logplayer.core.entry import Delivery, Entry, HashMap, Session
 from logplayer.core.fence import Batch
 from logplayer.core.routing import Router
 from logplayer.demo.bank import Bank
@@ -36,7 +36,7 @@ def shard(tmp_path: Path) -> tuple[Path, list[Entry], Router]:
     store = SqliteTarget(path, "a")
     install(path)
     store.apply(Change(Session(1, 1), log_id="log"))
-    messages = tuple(Message(entry.index, router.split(entry, route_transaction)["a"]) for entry in entries)
+    messages = tuple(Delivery(entry.index, router.split(entry, route_transaction)["a"]) for entry in entries)
     store.apply(Change(Session(1, 1), batch=Batch(0, ENTRIES, messages)))
     store.close()
     return path, entries, router

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from logplayer.core.control_state import Control
-from logplayer.core.entry import Checkpoint, Entry, MapChanged, Quarantined, Record, Takeover, TargetAdded
+from logplayer.core.entry import Checkpoint, Decision, Entry, MapChanged, Quarantined, Takeover, TargetAdded
 from logplayer.errors import ControlJammed, ControlRefused, LogFull, ProducerConflict, SequenceGap
 from logplayer.log import control_chain as chain
 from logplayer.log.client import LogClient
@@ -122,7 +122,7 @@ async def test_decisions_that_are_committed_together_follow_from_each_other(tmp_
     """They wait for one commit, so each is checked against one that is planned and not yet in the log."""
     log = await FileLog.open(tmp_path / "log")
     _, control = await decide(log, Takeover("", "one"))
-    steps: list[Record] = [TargetAdded("c"), MapChanged(MAP), Quarantined("c", 1), Checkpoint()]
+    steps: list[Decision] = [TargetAdded("c"), MapChanged(MAP), Quarantined("c", 1), Checkpoint()]
     groups = []
     for nth, record in enumerate(steps):
         groups.append([NewEntry(CONTROL_PRODUCER, 2 + nth, chain.encode(record, control), Kind.CONTROL)])
@@ -174,7 +174,7 @@ async def test_the_newest_decision_survives_a_new_segment_that_is_still_empty(tm
 
 
 async def test_the_first_decision_may_bring_members_and_any_kind_may_be_first(tmp_path: Path) -> None:
-    first: list[Record] = [TargetAdded("c"), TargetAdded("c", 7, "tcp://h:1"), MapChanged(MAP), Checkpoint()]
+    first: list[Decision] = [TargetAdded("c"), TargetAdded("c", 7, "tcp://h:1"), MapChanged(MAP), Checkpoint()]
     for nth, record in enumerate(first):
         log = await FileLog.open(tmp_path / f"log{nth}")
         index, control = await decide(log, record)

@@ -7,7 +7,7 @@ N is LIVE, RF and FC are CATCHING_UP, S is SUSPENDED. docs/paper.md says why.
 from __future__ import annotations
 
 from logplayer.core.effects import CloseSession, ReadCatchUp, SendBatch
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.events import CaughtUp, Lost, Opened, Ticked
 from logplayer.core.target_queue import State
 from tests.core.core_rig import acked, answer_read, entry, fetch, live_player, make_player, of, one, written
@@ -136,5 +136,5 @@ def test_erase_frees_every_batch_up_to_the_ack() -> None:
 def test_an_empty_target_queue_has_no_front() -> None:
     queue = live_player("a").queues["a"]
     assert queue.take(0, b"") is None
-    queue.offer(Message(1, b"x"))
+    queue.offer(Delivery(1, b"x"))
     assert queue.take(1, b"") is not None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logplayer.core.entry import Entry, ExplicitMap, HashMap, MapChanged, Message, ShardMap
+from logplayer.core.entry import Delivery, Entry, ExplicitMap, HashMap, MapChanged, ShardMap
 from logplayer.core.routing import NO_OWNER, Router, join_parts, join_routed
 from logplayer.errors import ConfigError, LogError, Malformed, Poison
 from logplayer.log.protocol import Kind, Record
@@ -122,7 +122,7 @@ def test_each_mutation_is_routed_as_the_whole_entry_is(payload: bytes, shard_map
 def rows_of(payload: bytes) -> list[object] | None:
     """What a target makes of it; None if it refuses it for good."""
     try:
-        return list(decode_rows(Message(7, payload)))
+        return list(decode_rows(Delivery(7, payload)))
     except Poison:
         return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.reconnect import Blocked
 from logplayer.core.target_queue import TargetQueue
 from logplayer.demo.world import free_ports
@@ -106,7 +106,7 @@ def test_a_target_that_moves_on_by_itself_is_said_to(told: Told) -> None:
     told.open(4)
     told.queue.health.block(0, Blocked("POISON", "no", 5))
     assert told.look() == []
-    told.queue.offer(Message(5, b"x"))
+    told.queue.offer(Delivery(5, b"x"))
     told.queue.take(5, b"")
     told.queue.ack(5, 0)
     assert told.look() == ["INFO target a: CATCHING_UP: connected, has index 5, lags by 5 entries"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.entry import Entry, ExplicitMap, HashMap, MapChanged, Record, Takeover, TargetAdded, TargetRemoved
+from logplayer.core.entry import Decision, Entry, ExplicitMap, HashMap, MapChanged, Takeover, TargetAdded, TargetRemoved
 from logplayer.core.routing import NO_OWNER
 from logplayer.errors import ConfigError
 from logplayer.log import control_chain as chain
@@ -39,7 +39,7 @@ async def _one(log: Log, number: int, payload: bytes) -> int:
     return (await log.append([NewEntry(f"p{number}", 1, payload)]))[0]
 
 
-async def decide(log: Log, *records: Record) -> None:
+async def decide(log: Log, *records: Decision) -> None:
     for record in records:
         await chain.append(log, record, ExplicitMap())
 

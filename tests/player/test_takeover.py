@@ -203,7 +203,8 @@ async def test_what_is_appended_while_it_ends_is_left_to_the_next_player(house: 
     player = await house.play()
     await until(player.live, "both are LIVE")
     slow.gate.clear()
-    await house.append(20)
+    first = await house.append(20)
+    await until(lambda: player.shell.core.current >= first, "the slow target's part is queued, and held there")
     player.shell.request_stop()
     for _ in range(5):
         last = await house.append(10)

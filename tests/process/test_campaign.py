@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logplayer.core.digest import extend
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.errors import UserError
 from logplayer.java import find_java
 from logplayer.log.protocol import Kind, Record
@@ -96,7 +96,7 @@ def test_the_comparison_sees_every_kind_of_damage(tmp_path: Path, damage: str, s
     records = [Record(nth + 1, Kind.DATA, "p", nth + 1, 0, payload, b"", 0) for nth, payload in enumerate(payloads)]
     expected = expect(records, ["a"], hashed(["a"]))["a"]
     store = SqliteTarget(tmp_path / "a.db", "a")
-    digest = extend(0, [Message(record.index, record.payload) for record in records])
+    digest = extend(0, [Delivery(record.index, record.payload) for record in records])
     with sqlite3.connect(tmp_path / "a.db") as db:
         db.executemany("INSERT INTO data VALUES (?, ?)", [(f"k{nth}".encode(), b"v") for nth in range(3)])
         db.execute("REPLACE INTO position VALUES (1, 'a', 3, 1, 1, ?, 'log', x'')", (digest.to_bytes(16, "big"),))

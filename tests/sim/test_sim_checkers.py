@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logplayer.core.effects import Report, SendBatch, StepDown
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.core.limits import Limits
 from logplayer.testing.sim import checkers
@@ -96,7 +96,7 @@ def digest() -> None:
 
 def memory_bound() -> None:
     story = told()
-    story.hosts[0].core.queues["t1"].messages.extend([Message(4, b""), Message(5, b""), Message(6, b"")])
+    story.hosts[0].core.queues["t1"].messages.extend([Delivery(4, b""), Delivery(5, b""), Delivery(6, b"")])
     story.checkers.stepped(story.hosts[0])
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from logplayer.core.entry import Record as ControlRecord
-from logplayer.core.entry import ShardMap
+from logplayer.core.entry import Decision, ShardMap
 from logplayer.log import control_chain as chain
 from logplayer.log.file.log import FileLog
 from logplayer.log.protocol import Log, NewEntry, Record
@@ -54,7 +53,7 @@ class FileWal:
             indexes += event_loop.run(self.log.append(group))
         return indexes
 
-    def decide(self, record: ControlRecord, first_map: ShardMap, targets: Sequence[tuple[str, str]] = ()) -> int:
+    def decide(self, record: Decision, first_map: ShardMap, targets: Sequence[tuple[str, str]] = ()) -> int:
         return event_loop.run(chain.append(self.log, record, first_map, tuple(targets)))[0]
 
     def records(self, start: int = 0) -> list[Record]:

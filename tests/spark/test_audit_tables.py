@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import logplayer as lp
-from logplayer.core.entry import ExplicitMap, Message, Mutation, Quarantined
+from logplayer.core.entry import Delivery, ExplicitMap, Mutation, Quarantined
 from logplayer.log.open import LogPlace
 from logplayer.log.protocol import Kind
 from logplayer.spark import event_loop
@@ -63,7 +63,7 @@ class Audited:
         routes = event_loop.run(load_routes(self.wal.log, ExplicitMap()))
         aside = routes.quarantined.get(self.place.name, frozenset())
         messages = [
-            Message(record.index, record.payload, record.index in aside, record.chain)
+            Delivery(record.index, record.payload, record.index in aside, record.chain)
             for record in self.wal.records()
             if record.kind == Kind.DATA
         ]

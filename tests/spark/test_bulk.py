@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from logplayer.config import Config
 from logplayer.core.digest import entry_digest, to_bytes
-from logplayer.core.entry import HashMap, Message, RangeMap, ShardMap, TargetAdded
+from logplayer.core.entry import Delivery, HashMap, RangeMap, ShardMap, TargetAdded
 from logplayer.core.routing import owner_of
 from logplayer.errors import Trimmed, UserError
 from logplayer.log.protocol import History
@@ -71,7 +71,7 @@ def deliver(wal: FileWal, shards: Shards, shard_map: ShardMap) -> None:
     routes = event_loop.run(load_routes(wal.log, shard_map))
     for name, address in shards.addresses.items():
         messages = [
-            Message(record.index, payload, chain=record.chain)
+            Delivery(record.index, payload, chain=record.chain)
             for record in wal.records()
             if not record.kind
             for payload in routes.split(record.index, record.payload, (name,)).values()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logplayer.core.digest import EMPTY, extend
 from logplayer.core.effects import ReadCatchUp
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.errors import AddressError, Fenced, OutOfSync, Poison, TargetError
 from logplayer.spark.sinks import deliver
@@ -24,12 +24,12 @@ from logplayer.target.stores.sqlite import SqliteTarget
 from tests.spark.spark_support import Shards, transaction
 
 
-def some(count: int) -> list[Message]:
+def some(count: int) -> list[Delivery]:
     """A delivery at every other index."""
-    return [Message(2 * n, transaction((b"k%d" % (n % 50), b"%d" % n, "a"))) for n in range(1, count + 1)]
+    return [Delivery(2 * n, transaction((b"k%d" % (n % 50), b"%d" % n, "a"))) for n in range(1, count + 1)]
 
 
-def content(messages: list[Message]) -> dict[bytes, bytes]:
+def content(messages: list[Delivery]) -> dict[bytes, bytes]:
     count = len(messages)
     return {b"k%d" % (n % 50): b"%d" % n for n in range(1, count + 1)}
 
@@ -51,7 +51,7 @@ def test_everything_arrives_and_the_source_is_read_once(tmp_path: Path, scheme: 
     messages = some(20_000)
     reads: list[int] = []
 
-    def source(index: int) -> list[Message]:
+    def source(index: int) -> list[Delivery]:
         reads.append(index)
         return messages
 
@@ -76,7 +76,7 @@ def test_a_target_that_restarts_meanwhile_misses_nothing(shards: Shards) -> None
     halfway, away = threading.Event(), threading.Event()
     reads: list[int] = []
 
-    def source(index: int) -> Iterator[Message]:
+    def source(index: int) -> Iterator[Delivery]:
         reads.append(index)
         for message in messages:
             if message.index == 8000 and len(reads) == 1:
@@ -104,7 +104,7 @@ def test_a_newer_player_ends_it(shards: Shards) -> None:
     with pytest.raises(Fenced, match=r"target a at tcp://\S+ refused: FENCED: epoch 99 has taken over"):
         play(where(shards), lambda index: some(10), 20)
 
-    def source(index: int) -> Iterator[Message]:
+    def source(index: int) -> Iterator[Delivery]:
         for message in some(100):
             if message.index == 50:
                 play(where(shards, epoch=101), lambda index: [], 5)
@@ -116,7 +116,7 @@ def test_a_newer_player_ends_it(shards: Shards) -> None:
 
 
 def test_poison_and_another_log_end_it_at_once(shards: Shards) -> None:
-    good, bad = some(1)[0], Message(4, b"\xff")
+    good, bad = some(1)[0], Delivery(4, b"\xff")
     with pytest.raises(Poison, match=r"target a at tcp://\S+ refused: POISON: entry 4") as caught:
         play(where(shards), lambda index: [good, bad], 9)
     assert caught.value.index == 4
@@ -146,7 +146,7 @@ def test_what_cannot_be_an_address_is_told_at_once() -> None:
 def test_what_the_source_raises_passes_through_and_the_session_ends(shards: Shards) -> None:
     closed = threading.Event()
 
-    def source(index: int) -> Iterator[Message]:
+    def source(index: int) -> Iterator[Delivery]:
         try:
             yield from some(3)
             raise OutOfSync("the source is broken")
@@ -171,7 +171,7 @@ def test_a_store_is_fed_by_the_same_machine(tmp_path: Path) -> None:
     assert (fed.index, fed.digest) == (20_000, extend(EMPTY, messages))
     assert (dict(store.scan()), store.position().session) == (content(messages), Session(0, 2))
     with pytest.raises(Poison, match=r"target a at a\.db refused: POISON: entry 20002 cannot") as caught:
-        play_into(store, place, lambda index: [Message(20_002, b"\xff")], 20_002)
+        play_into(store, place, lambda index: [Delivery(20_002, b"\xff")], 20_002)
     assert caught.value.index == 20_002
     store.apply(Change(Session(7, 1), log_id="log"))
     with pytest.raises(Fenced, match=r"target a at a\.db refused: FENCED: epoch 7 has taken over"):
@@ -186,7 +186,7 @@ def test_a_store_is_fed_by_the_same_machine(tmp_path: Path) -> None:
 @given(st.data())
 def test_a_read_holds_all_of_its_range_whatever_was_asked_before(data: st.DataObject) -> None:
     indexes = sorted(data.draw(st.sets(st.integers(1, 60), max_size=30)))
-    source = [Message(index, bytes(data.draw(st.integers(0, 9)))) for index in indexes]
+    source = [Delivery(index, bytes(data.draw(st.integers(0, 9)))) for index in indexes]
     reader = deliver._Reader(lambda index: iter(source), b"")
     first = 1
     for _ in range(data.draw(st.integers(1, 12))):
@@ -206,7 +206,7 @@ def test_a_read_holds_all_of_its_range_whatever_was_asked_before(data: st.DataOb
 
 
 def test_a_read_stops_where_the_feed_has_no_room() -> None:
-    source = [Message(index, bytes(10)) for index in range(1, 10)]
+    source = [Delivery(index, bytes(10)) for index in range(1, 10)]
     reader = deliver._Reader(lambda index: iter(source), b"")
     session = Session(0, 1)
     read = reader.read(ReadCatchUp("a", session, 1, 9, 3, 1000))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logplayer.core.digest import entry_digest
-from logplayer.core.entry import Entry, ExplicitMap, HashMap, Message, Session
+from logplayer.core.entry import Delivery, Entry, ExplicitMap, HashMap, Session
 from logplayer.core.fence import Batch
 from logplayer.core.routing import Router, owner_of
 from logplayer.errors import ConfigError, Malformed, Poison
@@ -105,7 +105,7 @@ PAYLOADS = st.lists(MUTATIONS | st.sampled_from([b"\x12\x01x", b"\x0a", b"\xff",
 def as_the_target(part: bytes) -> tuple[list[tuple[bytes, bytes | None]], str]:
     """The changes that a target makes of its share of entry 7, and why it refuses it."""
     try:
-        return [(row.key, row.value) for row in decode_rows(Message(7, part))], ""
+        return [(row.key, row.value) for row in decode_rows(Delivery(7, part))], ""
     except Poison as poison:
         return [], str(poison)
 
@@ -174,7 +174,7 @@ def test_a_quarantined_entry_counts_in_the_digest_and_not_in_the_content(wal: Fi
     assert (part.entries, part.quarantined, part.refused) == (4, (2, 3), ())
     assert part.digest == sum(entry_digest(nth, payload) for nth, payload in enumerate(payloads, 1)) % 2**128
     store = SqliteTarget(tmp_path / "a.db", "a")
-    messages = tuple(Message(nth, payload, nth in (2, 3)) for nth, payload in enumerate(payloads, 1))
+    messages = tuple(Delivery(nth, payload, nth in (2, 3)) for nth, payload in enumerate(payloads, 1))
     store.apply(Change(Session(1, 1), log_id="x"))
     stood = store.apply(Change(Session(1, 1), batch=Batch(0, 4, messages)))
     store.close()

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from logplayer.cli.main import cli
-from logplayer.core.entry import Message, Quarantined, Session, TargetAdded
+from logplayer.core.entry import Delivery, Quarantined, Session, TargetAdded
 from logplayer.core.fence import Batch
 from logplayer.errors import (
     CorruptEntry,
@@ -197,9 +197,9 @@ def test_a_file_is_built_and_handed_over(wal: FileWal, tmp_path: Path) -> None:
 def test_poison_that_comes_while_a_file_is_filled_is_the_same(wal: FileWal, tmp_path: Path) -> None:
     wal.append([transaction((b"k", b"1", "x"))])
     fill = Fill("x", path=str(tmp_path / "x.db"))
-    backfill_job._apply(fill, "log", lambda index: [Message(1, transaction((b"k", b"1", "x")))], 0, History(1, b""))
+    backfill_job._apply(fill, "log", lambda index: [Delivery(1, transaction((b"k", b"1", "x")))], 0, History(1, b""))
     with pytest.raises(Poison, match=r"target x at \S+x.db refused: POISON: entry 2 cannot be understood"):
-        backfill_job._apply(fill, "log", lambda index: [Message(2, poison("x"))], 1, History(2, b""))
+        backfill_job._apply(fill, "log", lambda index: [Delivery(2, poison("x"))], 1, History(2, b""))
 
 
 @pytest.mark.usefixtures("here")
@@ -229,7 +229,7 @@ def fill_store(
     store = SqliteTarget(path, name)
     through = to or max(entries)
     value = event_loop.run(chain_at(wal.log, through)) or b""
-    messages = tuple(Message(index, payload, index in aside) for index, payload in entries.items())
+    messages = tuple(Delivery(index, payload, index in aside) for index, payload in entries.items())
     store.apply(Change(Session(1, 1)))
     store.apply(Change(Session(1, 1), batch=Batch(0, through, messages, b"", value)))
     store.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.sqlite import SqliteTarget
@@ -29,7 +29,7 @@ def deliver(path: Path, sent: list[tuple[int, list[Row]]], last: int, twice: boo
     at = 0
     for index, rows in sent:
         payload = b"".join(encode_mutation(*row).encoded for row in rows)
-        store.apply(Change(Session(1, 1), batch=Batch(at, index, (Message(index, payload),))))
+        store.apply(Change(Session(1, 1), batch=Batch(at, index, (Delivery(index, payload),))))
         at = index
     if at < last:
         store.apply(Change(Session(1, 1), batch=Batch(at, last, ())))

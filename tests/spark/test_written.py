@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.sqlite import SqliteTarget
@@ -27,7 +27,7 @@ def deliver(path: Path, rows: Sequence[Row], twice: bool = False) -> None:
         store._write = lambda *run: (write(*run), write(*run))[0]  # type: ignore[method-assign]
     store.apply(Change(Session(1, 1), log_id="log"))
     for index, row in enumerate(rows, 1):
-        entry = Message(index, transaction((*row, "")))
+        entry = Delivery(index, transaction((*row, "")))
         store.apply(Change(Session(1, 1), batch=Batch(index - 1, index, (entry,))))
     store.close()
 

@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 import logplayer as lp
-from logplayer.core.entry import Message, Mutation, Session
+from logplayer.core.entry import Delivery, Mutation, Session
 from logplayer.core.fence import Batch, Position
 from logplayer.errors import Malformed
 from logplayer.log.protocol import Info
@@ -104,7 +104,7 @@ def _connected(place: Place) -> Any:
     return pymysql.connect(unix_socket=parts.query.partition("=")[2], user="root", database=parts.path.strip("/"))
 
 
-def written_for(place: Place, entry: Message) -> Message:
+def written_for(place: Place, entry: Delivery) -> Delivery:
     """The same entry for this store: of keys and values, or of rows. What cannot be read stays as it is."""
     if not place.has_tables:
         return entry
@@ -124,7 +124,7 @@ def opening(session: Session, log_id: str = "log") -> Change:
     return Change(session, log_id=log_id)
 
 
-def playing(session: Session, prev: int, to: int, *messages: Message) -> Change:
+def playing(session: Session, prev: int, to: int, *messages: Delivery) -> Change:
     return Change(session, batch=covering(prev, to, *messages))
 
 
@@ -134,18 +134,18 @@ def of_another_history(change: Change) -> Change:
     return Change(change.session, batch=change.batch._replace(prev_chain=b"another!"))
 
 
-def put(index: int, key: str = "k", value: str = "") -> Message:
+def put(index: int, key: str = "k", value: str = "") -> Delivery:
     return message(index, key.encode(), (value or f"v{index}").encode())
 
 
-def delete(index: int, key: str) -> Message:
-    return Message(index, codec.encode_mutation(key.encode(), None).encoded)
+def delete(index: int, key: str) -> Delivery:
+    return Delivery(index, codec.encode_mutation(key.encode(), None).encoded)
 
 
-def transaction(index: int, **rows: str | None) -> Message:
+def transaction(index: int, **rows: str | None) -> Delivery:
     """An entry with several rows; None deletes."""
     parts = [codec.encode_mutation(key.encode(), None if v is None else v.encode()).encoded for key, v in rows.items()]
-    return Message(index, b"".join(parts))
+    return Delivery(index, b"".join(parts))
 
 
 def content(store: Store, place: Place | None = None) -> dict[str, str]:
@@ -161,7 +161,7 @@ def of_target(mutation: Mutation, target: str) -> Mutation:
     return Mutation(mutation.key, decoded.SerializeToString(), target)
 
 
-def opening_of(stored: Position, info: Info, messages: Sequence[Message]) -> Iterator[Change]:
+def opening_of(stored: Position, info: Info, messages: Sequence[Delivery]) -> Iterator[Change]:
     """An Open, and one batch with what a store does not have yet of a log."""
     session = Session(stored.session.epoch + 1, 1)
     yield Change(session, log_id=info.log_id)

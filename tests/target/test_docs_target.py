@@ -8,7 +8,7 @@ from typing import Any
 
 from logplayer.core import digest as digests
 from logplayer.core.chain import GENESIS, extend, mark_of
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.log.protocol import Kind
 from logplayer.target.protocol import Target
 from logplayer.target.server import TargetServer
@@ -51,7 +51,7 @@ async def test_the_reference_names_every_rule() -> None:
 def test_the_hashes_of_the_reference_are_right() -> None:
     """What another language computes by the page is what is computed here."""
     page = (DOCS / "reference" / "protocol.md").read_text()
-    digest = digests.to_bytes(digests.extend(0, [Message(7, b"abc")]))
+    digest = digests.to_bytes(digests.extend(0, [Delivery(7, b"abc")]))
     assert f"payload `abc`: `{digest.hex()}`" in page
     first = extend(GENESIS, Kind.DATA, "orders", 1, mark_of(b"abc"))
     second = extend(first, Kind.CONTROL, "logplayer.control", 1, mark_of(b"def"))

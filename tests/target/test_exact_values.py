@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import logplayer as lp
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.errors import Poison
 from logplayer.target.stores.open import open_store
 from logplayer.target.stores.tables.exact import limit_of
@@ -57,7 +57,7 @@ class Column:
     def write(self, values: list[Any]) -> None:
         table = lp.table(self.place.table)
         payload = b"".join(table.put(id=nth, v=value).encoded for nth, value in enumerate(values))
-        self.store.apply(playing(S1, self.index, self.index + 1, Message(self.index + 1, payload)))
+        self.store.apply(playing(S1, self.index, self.index + 1, Delivery(self.index + 1, payload)))
         self.index += 1
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch, Position
 from logplayer.errors import Poison, Unavailable, UserError
 from logplayer.target.protocol import Change, Rejected, Store
@@ -47,7 +47,7 @@ def test_an_open_and_a_batch_leave_everything_that_was_asked(place: Place) -> No
     store = place.open()
     assert store.apply(opening(S1)) == Position(0, S1, 0, "log")
     entries = (put(1, "a"), put(2, "b"), delete(3, "a"), put(4, "c"), delete(4, "none"), put(5, "a", "again"))
-    entries = (*entries[:4], entries[5], Message(7, b"\xff whatever", True))
+    entries = (*entries[:4], entries[5], Delivery(7, b"\xff whatever", True))
     after = store.apply(playing(S1, 0, 9, *entries))
     assert after == Position(9, S1, digests.extend(0, entries), "log", value_at(9))
     store.close()
@@ -111,11 +111,11 @@ def test_what_does_not_fit_changes_nothing(store: Store, change: Change, reason:
 def test_a_payload_that_is_no_transaction_is_poison_and_changes_nothing(store: Store) -> None:
     store.apply(opening(S1))
     with pytest.raises(Poison) as poison:
-        store.apply(playing(S1, 0, 3, put(1), Message(2, b"\xff"), put(3)))
+        store.apply(playing(S1, 0, 3, put(1), Delivery(2, b"\xff"), put(3)))
     assert poison.value.index == 2
     assert store.position() == Position(0, S1, 0, "log")
     assert content(store) == {}
-    assert store.apply(playing(S1, 0, 3, put(1), Message(2, b"\xff", True), put(3))).index == 3
+    assert store.apply(playing(S1, 0, 3, put(1), Delivery(2, b"\xff", True), put(3))).index == 3
 
 
 def test_two_servers_on_one_store_cannot_both_write(place: Place) -> None:
@@ -188,7 +188,7 @@ def test_a_constraint_of_the_database_makes_poison(place: Place) -> None:
         store.apply(playing(S1, 0, 4, put(1), put(2), put(3, "k", "no"), put(4)))
     assert poison.value.index == 3
     assert store.position().index == 0
-    assert store.apply(playing(S1, 0, 4, put(1), Message(3, put(3, "k", "no").payload, True))).index == 4
+    assert store.apply(playing(S1, 0, 4, put(1), Delivery(3, put(3, "k", "no").payload, True))).index == 4
     store.close()
 
 
@@ -278,7 +278,7 @@ async def flood(serving: Serving, name: str, term: int, batches: Callable[[int],
     return opened.index, acked
 
 
-def entry(index: int) -> Message:
+def entry(index: int) -> Delivery:
     return put(index, f"key{index % 50}", f"value of {index} " + "x" * 500)
 
 

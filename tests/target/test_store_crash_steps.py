@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Position
 from logplayer.target.protocol import Change
 from logplayer.testing.conformance.client import value_at
@@ -22,13 +22,13 @@ SESSION = Session(1, 1)
 ENTRIES = [
     put(1, "a", "1"),
     transaction(2, a=None, b="2", c="2"),
-    Message(3, b"whatever", True),
+    Delivery(3, b"whatever", True),
     transaction(4, b="4", c=None),
 ]
 CONTENT = [{}, {"a": "1"}, {"b": "2", "c": "2"}, {"b": "2", "c": "2"}, {"b": "4"}]
 
 
-def entries(place: Place) -> list[Message]:
+def entries(place: Place) -> list[Delivery]:
     return [written_for(place, entry) for entry in ENTRIES]
 
 

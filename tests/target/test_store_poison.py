@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Position
 from logplayer.errors import Poison
 from logplayer.target.protocol import Store
@@ -20,7 +20,7 @@ from tests.target.store_places import Place, content, opening, playing, put, run
 S1 = Session(1, 1)
 # Entry 3 has a good row before the refused one, and overwrites what is there: half of it would be seen.
 ENTRIES = (put(1, "a"), put(2, "b"), transaction(3, a="half", c="no", d="half"), put(4, "b", "after"))
-UNREADABLE = (*ENTRIES[:2], Message(3, ENTRIES[2].payload + b"\xff"), ENTRIES[3])
+UNREADABLE = (*ENTRIES[:2], Delivery(3, ENTRIES[2].payload + b"\xff"), ENTRIES[3])
 
 
 NO_TABLES = {
@@ -45,7 +45,7 @@ def forbid(place: Place) -> None:
             postgres.execute(f"ALTER TABLE logplayer_{place.name}.data ADD CHECK (value <> 'no'::bytea)")
 
 
-def poisoned(place: Place) -> tuple[tuple[Message, ...], Store]:
+def poisoned(place: Place) -> tuple[tuple[Delivery, ...], Store]:
     """A store with one entry applied, and a batch that it refuses: by a constraint, or because it cannot be read."""
     store = place.open()
     if place.kind not in ("sqlite", "postgres", *NO_TABLES):
@@ -85,7 +85,7 @@ async def test_what_is_acked_before_a_poisoned_entry_is_there_and_nothing_else(a
     assert store.position() == Position(2, S1, digests.extend(0, entries[:2]), "log", value_at(2))
     player = await ConformanceStream.connect(address)
     await player.open(place.name, "log", Session(1, 2))
-    await player.batch(covering(2, 4, Message(3, entries[2].payload, True), entries[3]))
+    await player.batch(covering(2, 4, Delivery(3, entries[2].payload, True), entries[3]))
     await player.acked(4)
     assert content(store, place) == {"a": "v1", "b": "after"}
     assert list(store.quarantine()) == [(3, entries[2].payload)]

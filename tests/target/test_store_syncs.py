@@ -17,7 +17,7 @@ from tests.target.store_places import Place, opening, playing, put, run_sql, wri
 CHILD = """
 import sqlite3, sys
 import logplayer as lp
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.entry import Session
 from logplayer.target.protocol import Change
 from logplayer.target.stores.open import open_store
@@ -28,7 +28,7 @@ kind, path = sys.argv[1:]
 def row(index):
     if kind != "sqlite-tables":
         return message(index, b"k", b"v" * 100)
-    return Message(index, lp.table("data", key="k").put(k="k", v="v" * 100 + str(index)).encoded)
+    return Delivery(index, lp.table("data", key="k").put(k="k", v="v" * 100 + str(index)).encoded)
 
 if kind == "sqlite-tables":
     sqlite3.connect(path).execute("CREATE TABLE data (k TEXT PRIMARY KEY, v TEXT)")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch, Position
 from logplayer.errors import Poison
 from logplayer.target.ack_coalescing import AckRound
@@ -74,7 +74,7 @@ async def test_a_lone_batch_over_the_limit_stops_the_reading_until_it_is_committ
     stream.received(codec.encode_open("t", "log", FIRST))
     await peer.until("flush")
     large = codec.encode_mutation(b"k", b"x" * READ_AHEAD_BYTES).encoded
-    stream.received(codec.encode_batch(0, 1, [Message(1, large)]))
+    stream.received(codec.encode_batch(0, 1, [Delivery(1, large)]))
     assert peer.told[-1] == "pause"
     store.gate.set()
     await peer.until("resume")
@@ -92,7 +92,7 @@ async def test_a_stream_is_quiet_only_while_the_target_waits_for_it(store: Gated
     await peer.until("flush")
     stream._heard_at -= 10
     assert host.quiet_ms >= 10_000
-    stream.received(codec.encode_batch(0, 1, [Message(1, codec.encode_mutation(b"k", b"v").encoded)]))
+    stream.received(codec.encode_batch(0, 1, [Delivery(1, codec.encode_mutation(b"k", b"v").encoded)]))
     stream._heard_at -= 10  # The commit takes long: it is the player who waits.
     assert host.quiet_ms == 0
     peer.told.clear()
@@ -106,7 +106,7 @@ async def test_a_stream_is_quiet_only_while_the_target_waits_for_it(store: Gated
 
 def test_rows_are_refused_as_often_as_they_are_asked_for() -> None:
     good = codec.encode_mutation(b"k", b"v").encoded
-    batch = Batch(0, 3, (Message(1, good), Message(2, b"\xff\xff"), Message(3, good)))
+    batch = Batch(0, 3, (Delivery(1, good), Delivery(2, b"\xff\xff"), Delivery(3, good)))
     change = Change(FIRST, batch=batch)
     for _ in range(2):
         with pytest.raises(Poison):

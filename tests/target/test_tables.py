@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import logplayer as lp
-from logplayer.core.entry import Message, Mutation, Session
+from logplayer.core.entry import Delivery, Mutation, Session
 from logplayer.errors import ConfigError, Poison, UserError
 from logplayer.target.protocol import Store
 from logplayer.target.server import TargetServer
@@ -46,7 +46,7 @@ class Shop:
     def play(self, *entries: list[Mutation]) -> None:
         """Apply entries as one batch."""
         messages = [
-            Message(self.index + nth, b"".join(one.encoded for one in entry)) for nth, entry in enumerate(entries, 1)
+            Delivery(self.index + nth, b"".join(one.encoded for one in entry)) for nth, entry in enumerate(entries, 1)
         ]
         self.store.apply(playing(S1, self.index, self.index + len(entries), *messages))
         self.index += len(entries)
@@ -167,7 +167,7 @@ def test_a_schema_that_changes_beside_the_server_is_seen(shop: Shop) -> None:
 def test_it_goes_on_after_a_quarantined_row(shop: Shop) -> None:
     bad = shop.orders.put(id=7, c=5)
     shop.refuses([bad])
-    shop.store.apply(playing(S1, 0, 1, Message(1, bad.encoded, True)))
+    shop.store.apply(playing(S1, 0, 1, Delivery(1, bad.encoded, True)))
     assert list(shop.store.quarantine()) == [(1, bad.encoded)]
     shop.index = 1
     shop.play([shop.customers.put(id=5, mail="a")], [bad])
@@ -228,7 +228,7 @@ def test_every_type_comes_through(table_place: Place, count: int) -> None:
     store.apply(opening(S1))
     values = {f"{name}_": kinds[0] for name, kinds in TYPES.items()}
     rows = [lp.table(table_place.table).put(id=nth, **values).encoded for nth in range(count)]
-    store.apply(playing(S1, 0, 1, Message(1, b"".join(rows))))
+    store.apply(playing(S1, 0, 1, Delivery(1, b"".join(rows))))
     for row in run_sql(table_place, "SELECT * FROM {table}"):
         for name, found in zip(TYPES, row[1:], strict=True):
             assert as_text(found) == as_text(TYPES[name][0]), name
@@ -289,7 +289,7 @@ def test_a_table_is_emptied_under_its_name_here(tmp_path: Path) -> None:
     store.apply(opening(S1))
     emptied = encode('DELETE FROM "orders"').encoded + encode('DELETE FROM "trail"').encoded
     put = lp.table("orders").put(id=1).encoded
-    store.apply(playing(S1, 0, 2, Message(1, put), Message(2, emptied)))
+    store.apply(playing(S1, 0, 2, Delivery(1, put), Delivery(2, emptied)))
     assert run_sql(place, "SELECT * FROM shop_orders") == []
     assert run_sql(place, "SELECT * FROM trail") == [(1,)]
     store.close()
@@ -336,7 +336,7 @@ def test_tables_of_another_schema(postgres_url: str) -> None:
     store.apply(opening(S1))
     [alter] = lp.ddl("ALTER TABLE orders ADD note text", ["a"])
     put = lp.table("orders").put(id=1, note="x")
-    store.apply(playing(S1, 0, 2, Message(1, alter.encoded), Message(2, put.encoded)))
+    store.apply(playing(S1, 0, 2, Delivery(1, alter.encoded), Delivery(2, put.encoded)))
     assert run_sql(place, f'SELECT * FROM "S {place.name}".orders') == [(1, "x")]
     store.close()
     with pytest.raises(UserError, match="has no schema 'nowhere'"):
@@ -355,20 +355,20 @@ def test_a_table_of_another_schema_is_named_with_it(postgres_url: str) -> None:
     orders = lp.table(f"{schema}.orders")
     alter = encode(f'ALTER TABLE "{schema}"."orders" ADD COLUMN note text')
     rows = [[orders.put(id=1), orders.put(id=2)], [alter], [orders.patch(id=1, note="y"), orders.delete(id=2)]]
-    entries = [Message(nth, b"".join(one.encoded for one in entry)) for nth, entry in enumerate(rows, 1)]
+    entries = [Delivery(nth, b"".join(one.encoded for one in entry)) for nth, entry in enumerate(rows, 1)]
     store.apply(playing(S1, 0, 3, *entries))
     assert run_sql(place, f"SELECT * FROM {schema}.orders") == [(1, "y")]
     assert json.loads(store.get(f"{schema}.orders/1".encode()) or b"") == {"id": 1, "note": "y"}
     assert store.get(f"{schema}.orders/2".encode()) is None
-    store.apply(playing(S1, 3, 4, Message(4, encode(f'DELETE FROM "{schema}"."orders"').encoded)))
+    store.apply(playing(S1, 3, 4, Delivery(4, encode(f'DELETE FROM "{schema}"."orders"').encoded)))
     assert run_sql(place, f"SELECT * FROM {schema}.orders") == []
     # A table that has that very name comes first.
     run_sql(place, f'CREATE TABLE "{schema}.orders" (id INT PRIMARY KEY)')
-    store.apply(playing(S1, 4, 5, Message(5, encode(f"COMMENT ON TABLE {schema}.orders IS NULL").encoded)))
-    store.apply(playing(S1, 5, 6, Message(6, orders.put(id=3).encoded)))
+    store.apply(playing(S1, 4, 5, Delivery(5, encode(f"COMMENT ON TABLE {schema}.orders IS NULL").encoded)))
+    store.apply(playing(S1, 5, 6, Delivery(6, orders.put(id=3).encoded)))
     assert run_sql(place, f'SELECT * FROM "{schema}.orders"') == [(3,)]
     with pytest.raises(Poison, match=r"has no table 'nowhere\.orders'"):
-        store.apply(playing(S1, 6, 7, Message(7, lp.table("nowhere.orders").put(id=3).encoded)))
+        store.apply(playing(S1, 6, 7, Delivery(7, lp.table("nowhere.orders").put(id=3).encoded)))
     store.close()
 
 
@@ -384,7 +384,7 @@ def test_a_mapping_renames_ignores_and_adds(tmp_path: Path) -> None:
     store.apply(opening(S1))
     orders = lp.table("orders")
     rows = [orders.put(id=1, total=5, note="x"), orders.patch(id=1, note="y"), lp.table("trail").put(id=1)]
-    store.apply(playing(S1, 0, 1, Message(1, b"".join(row.encoded for row in rows))))
+    store.apply(playing(S1, 0, 1, Delivery(1, b"".join(row.encoded for row in rows))))
     assert run_sql(place, "SELECT * FROM shop_orders") == [(1, 5, "eu")]
     store.close()
     for wrong in ("tables = 1", "[tables.a]\nx = 1", "[tables.a]\nignore = 1", "[tables.a]\nname = 1", "not toml"):

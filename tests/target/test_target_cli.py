@@ -19,7 +19,7 @@ import pytest
 
 import logplayer as lp
 from logplayer.cli import main
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Batch
 from logplayer.target.protocol import Change
 from logplayer.target.stores.sqlite import SqliteTarget
@@ -285,7 +285,7 @@ def test_serve_names_tables_as_the_configuration_says(tmp_path: Path) -> None:
     async def play() -> None:
         stream = await ConformanceStream.connect(serving.addresses[0])
         await stream.open("t1", "log", Session(1, 1))
-        await stream.batch(covering(0, 1, Message(1, lp.table("orders").put(id=1, note="x").encoded)))
+        await stream.batch(covering(0, 1, Delivery(1, lp.table("orders").put(id=1, note="x").encoded)))
         await stream.acked(1)
         stream.cut()
 

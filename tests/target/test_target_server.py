@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch, Position, TargetRefusal
 from logplayer.errors import AddressError, ConfigError, Poison, TargetError, Unavailable, UserError
 from logplayer.target import client, stream
@@ -202,7 +202,7 @@ async def test_poison_stops_the_stream_after_the_entries_before_it(served: Serve
     assert (refused.index, refused.detail, refused.chain) == (4, "entry 4 tastes bad", value_at(3))
     player, opened = await served.open()
     assert opened == (3, digests.extend(0, batch(0, 3).messages), value_at(3))
-    kept = Message(4, batch(3).messages[0].payload, True)
+    kept = Delivery(4, batch(3).messages[0].payload, True)
     await player.batch(covering(3, 5, kept, batch(4).messages[0]))
     await player.acked(5)
     assert list(served.target.quarantine()) == [(4, kept.payload)]

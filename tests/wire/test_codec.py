@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from logplayer.core.entry import (
     Checkpoint,
+    Decision,
+    Delivery,
     ExplicitMap,
     HashMap,
     MapChanged,
-    Message,
     Mutation,
     Quarantined,
     QuarantineRevoked,
     RangeMap,
-    Record,
     Refusal,
     Repaired,
     Session,
@@ -37,7 +37,7 @@ u64 = st.integers(0, 2**64 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.lists(text, max_size=4).map(tuple)
 chains = st.just(b"") | st.binary(min_size=8, max_size=8)
-messages = st.builds(Message, u64, st.binary(max_size=300), st.booleans(), chains)
+messages = st.builds(Delivery, u64, st.binary(max_size=300), st.booleans(), chains)
 positions = st.builds(Position, u64, st.builds(Session, u64, u64), st.integers(0, 2**128 - 1), text, chains)
 
 
@@ -60,7 +60,7 @@ maps = (
     | st.builds(RangeMap, st.lists(st.binary(max_size=5), max_size=4).map(tuple), names)
     | st.just(ExplicitMap())
 )
-records: st.SearchStrategy[Record] = (
+records: st.SearchStrategy[Decision] = (
     st.builds(Takeover, text, text)
     | st.builds(TargetAdded, text, st.none() | u64, text)
     | st.builds(TargetRemoved, text)
@@ -143,14 +143,18 @@ def test_unusual_batches_are_left_to_the_generated_code(body: bytes) -> None:
 
 
 def test_the_usual_batch_is_read_by_hand() -> None:
-    entries = (Message(8, b"x" * 200, chain=b"at entry"), Message(9, b"", True, b"the next"), Message(300, b"", True))
+    entries = (
+        Delivery(8, b"x" * 200, chain=b"at entry"),
+        Delivery(9, b"", True, b"the next"),
+        Delivery(300, b"", True),
+    )
     batch = Batch(7, 300, entries, b"at seven", b"at 300!!")
     assert codec.read_batch(joined(batch)) == batch
 
 
 def test_the_delivery_that_ends_the_range_does_not_repeat_its_chain_value() -> None:
     """Most batches are one delivery that ends its range: eight bytes less for each."""
-    entries = (Message(8, b"a", chain=b"at entry"), Message(9, b"b", chain=b"at nine!"))
+    entries = (Delivery(8, b"a", chain=b"at entry"), Delivery(9, b"b", chain=b"at nine!"))
     batch = Batch(7, 9, entries, b"at seven", b"at nine!")
     assert codec.read_batch(joined(batch)) == as_sent(batch)
     assert joined(batch).count(b"at nine!") == 1
@@ -263,7 +267,7 @@ def test_a_mutation_is_read_whatever_the_order_of_its_fields(
 
 
 @given(records)
-def test_control_records_round_trip(record: Record) -> None:
+def test_control_records_round_trip(record: Decision) -> None:
     assert codec.decode_control(codec.encode_control(record)) == record
 
 

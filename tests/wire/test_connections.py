@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Position, TargetRefusal
 from logplayer.errors import Poison
 from logplayer.target import tcp_peer
@@ -59,7 +59,7 @@ async def opened(shared: Connections, server: TargetServer, name: str, term: int
 
 
 def play(link: Link, prev: int, to: int) -> None:
-    link.send(codec.encode_batch(prev, to, [Message(to, codec.encode_mutation(b"k", b"%d" % to).encoded)]))
+    link.send(codec.encode_batch(prev, to, [Delivery(to, codec.encode_mutation(b"k", b"%d" % to).encoded)]))
 
 
 async def acked(diary: Diary, index: int) -> None:
@@ -302,7 +302,7 @@ async def test_a_stream_that_ends_while_it_is_full_lets_the_others_go_on() -> No
     await server.start(tcp="127.0.0.1:0")
     shared = Connections()
     (full, _), (link, diary) = [await opened(shared, server, name) for name in ("slow", "t1")]
-    full.send(codec.encode_batch(0, 1, [Message(1, bytes(READ_AHEAD_BYTES + 1))]))
+    full.send(codec.encode_batch(0, 1, [Delivery(1, bytes(READ_AHEAD_BYTES + 1))]))
     [peer] = peers(server)
     await until(lambda: bool(peer._full))
     play(link, 0, 1)

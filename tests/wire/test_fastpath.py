@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logplayer.core.entry import HashMap, Message
+from logplayer.core.entry import Delivery, HashMap
 from logplayer.core.routing import Owner, join_parts, owner_of
 from logplayer.errors import ConfigError
 from logplayer.wire import fastpath
@@ -21,7 +21,7 @@ from tests.wire.wire_damage import Changes, damage, damaged, transactions
 
 u64 = st.integers(0, 2**64 - 1)
 chains = st.just(b"") | st.binary(min_size=8, max_size=8)
-messages = st.lists(st.builds(Message, u64, st.binary(max_size=300), st.booleans(), chains), max_size=4)
+messages = st.lists(st.builds(Delivery, u64, st.binary(max_size=300), st.booleans(), chains), max_size=4)
 
 
 def owner(key: bytes) -> str:
@@ -77,7 +77,7 @@ def test_a_map_may_hold_its_targets_in_a_list() -> None:
 
 @given(u64, u64, messages, chains, chains, damage)
 def test_both_write_and_read_batches_alike(
-    prev: int, to: int, some: list[Message], prev_chain: bytes, to_chain: bytes, changes: Changes
+    prev: int, to: int, some: list[Delivery], prev_chain: bytes, to_chain: bytes, changes: Changes
 ) -> None:
     whole = fastpath.encode_batch(prev, to, some, prev_chain, to_chain)
     assert whole == plain.encode_batch(prev, to, some, prev_chain, to_chain)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.invariants import InvariantViolation
 from logplayer.errors import AddressError, ConfigError, TargetError
 from logplayer.target.server import TargetServer
@@ -64,7 +64,7 @@ async def test_control_messages_are_sent_in_order_at_any_time_and_nothing_answer
     link = await connect(address, diary)
     link.send_control(OPEN)
     assert await diary.until(1) == [codec.SessionOpened(0, 0)]
-    link.send(codec.encode_batch(0, 3, [Message(3, b"")]))
+    link.send(codec.encode_batch(0, 3, [Delivery(3, b"")]))
     link.send_control(codec.PROBE)
     link.send_control(codec.PROBE)
     while not any(isinstance(heard, codec.Ack) and heard.index == 3 for heard in diary.heard):
@@ -87,7 +87,7 @@ async def test_a_refusal_comes_before_the_end_even_with_messages_under_way(addre
             await asyncio.sleep(0)
             if diary.heard.count("writable") == sent:
                 sent += 1
-                link.send(codec.encode_batch(0, 1, [Message(1, bytes(50_000))]))
+                link.send(codec.encode_batch(0, 1, [Delivery(1, bytes(50_000))]))
         assert await diary.end() is None
         assert isinstance(next(what for what in diary.heard if what != "writable"), codec.TargetRefusal)
 
@@ -110,7 +110,7 @@ async def test_a_link_waits_for_a_target_that_does_not_read(monkeypatch: pytest.
     listening = socket.create_server(("127.0.0.1", 0))
     diary = Diary()
     link = await connect(f"tcp://127.0.0.1:{listening.getsockname()[1]}", diary)
-    chunk = codec.encode_batch(0, 1, [Message(1, bytes(200_000))])
+    chunk = codec.encode_batch(0, 1, [Delivery(1, bytes(200_000))])
     sent = 0
     for _ in range(200):
         link.send(chunk)

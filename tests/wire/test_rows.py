@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logplayer as lp
-from logplayer.core.entry import HashMap, Message
+from logplayer.core.entry import Delivery, HashMap
 from logplayer.core.routing import owner_of
 from logplayer.errors import Malformed, Poison, UserError
 from logplayer.target.protocol import decode_rows
@@ -211,7 +211,7 @@ def test_an_operation_of_the_future_is_poison_everywhere() -> None:
 )
 def test_a_store_of_keys_and_values_refuses_rows(mutation: lp.Mutation) -> None:
     with pytest.raises(Poison, match="keys and values only; serve the target with a store of tables") as raised:
-        decode_rows(Message(9, lp.put("k", "v").encoded + mutation.encoded))
+        decode_rows(Delivery(9, lp.put("k", "v").encoded + mutation.encoded))
     assert raised.value.index == 9
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from logplayer.admin.app import Action, Facts
 from logplayer.config import Config
-from logplayer.core.entry import Quarantined, QuarantineRevoked, Record, TargetAdded, TargetRemoved
+from logplayer.core.entry import Decision, Quarantined, QuarantineRevoked, TargetAdded, TargetRemoved
 from logplayer.errors import UserError
 from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log
@@ -64,7 +64,7 @@ class Decisions:
         index = found["index"] if found else -1
         return QuarantineFacts((await log.info()).last, control, found, index, f"this player does not play to {name}")
 
-    async def _decide(self, record: Record, *, force: bool = False) -> Facts:
+    async def _decide(self, record: Decision, *, force: bool = False) -> Facts:
         index = await decide_on(self._log(), record, self._config.map, self._config.targets, force=force)
         return {"index": index}
 

@@ -108,9 +108,9 @@ class Assembler:
         self._other: set[int] = set()  # Relations that are not captured.
         self._open: SourceTransaction | None = None
         self._again = False  # The log has the open transaction; of one that was cut perhaps only the first parts.
-        self._held: list[pg.Message] = []  # What came of it.
+        self._held: list[pg.SourceMessage] = []  # What came of it.
 
-    def feed(self, message: pg.Message) -> SourceTransaction | None:
+    def feed(self, message: pg.SourceMessage) -> SourceTransaction | None:
         """Take the next message; returns the transaction that it completes, if that has something for the log.
 
         Raises:

@@ -115,7 +115,7 @@ class TypeName(NamedTuple):
     name: str
 
 
-Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate | LogicalMessage | Origin | TypeName
+SourceMessage = Begin | Commit | Relation | Insert | Update | Delete | Truncate | LogicalMessage | Origin | TypeName
 
 _U64, _U32, _I32, _U16 = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct(">i"), struct.Struct(">H")
 _BEGIN, _COMMIT = struct.Struct(">QQI"), struct.Struct(">BQQQ")
@@ -249,7 +249,7 @@ def _type_name(reader: _MessageReader) -> TypeName:
     return TypeName(reader.one(_U32), reader.name(), reader.name())
 
 
-_KINDS: dict[int, Callable[[_MessageReader], Message]] = {
+_KINDS: dict[int, Callable[[_MessageReader], SourceMessage]] = {
     ord("B"): _begin,
     ord("C"): _commit,
     ord("R"): _relation,
@@ -263,7 +263,7 @@ _KINDS: dict[int, Callable[[_MessageReader], Message]] = {
 }
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> SourceMessage:
     """One message of the stream.
 
     Args:

@@ -13,7 +13,7 @@ from logplayer.cli.options import common_options, merge, player_option
 from logplayer.cli.security import security_from, security_options
 from logplayer.config import Config
 from logplayer.core.control_state import Control
-from logplayer.core.entry import Record, TargetAdded, TargetRemoved
+from logplayer.core.entry import Decision, TargetAdded, TargetRemoved
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log
 from logplayer.names import check_target
@@ -21,7 +21,7 @@ from logplayer.player.decisions import decide_on
 from logplayer.wire.addresses import parse as parse_target
 
 
-async def decide(merged: Config, record: Record, *, force: bool = False) -> int:
+async def decide(merged: Config, record: Decision, *, force: bool = False) -> int:
     """Append a decision to the log; returns its index, from which on every player follows it.
 
     With ``force`` also one after which some keys have no owner.

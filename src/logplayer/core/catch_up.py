@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logplayer.core.control_state import Control
 from logplayer.core.effects import ReadCatchUp
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.events import CaughtUp, DeliveriesRead
 from logplayer.core.routing import Cut
 from logplayer.core.target_queue import State, TargetQueue
@@ -38,7 +38,7 @@ def push(queue: TargetQueue, read: CaughtUp, control: Control, cut: Cut) -> bool
     for entry in read.entries:
         payload = control.router.split(entry, cut).get(queue.name)
         if payload is not None and not queue.offer(
-            Message(entry.index, payload, entry.index in quarantined, entry.chain)
+            Delivery(entry.index, payload, entry.index in quarantined, entry.chain)
         ):
             queue.cover(entry.index - 1, before)
             return queue.covered > read.after

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logplayer.core.entry import Record, Takeover
+from logplayer.core.entry import Decision, Takeover
 from logplayer.core.events import LookedUp, Opened, Refused
 from logplayer.core.reconnect import Blocked
 
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
     blocked: Blocked | None = None
 
 
-def takes_over(record: Record | None, index: int, group: str, epoch: int) -> bool:
+def takes_over(record: Decision | None, index: int, group: str, epoch: int) -> bool:
     """Whether the record at ``index`` ends a player of this group and epoch."""
     return isinstance(record, Takeover) and record.group == group and index > epoch
 

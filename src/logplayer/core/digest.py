@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_128_intdigest
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 
 EMPTY = 0
 _MODULUS_MASK = (1 << 128) - 1
@@ -24,7 +24,7 @@ def entry_digest(index: int, payload: bytes) -> int:
     return xxh3_128_intdigest(index.to_bytes(8, "big") + payload)
 
 
-def extend(digest: int, messages: Iterable[Message]) -> int:
+def extend(digest: int, messages: Iterable[Delivery]) -> int:
     """The digest after ``messages`` too. A quarantined message counts: the target was given it."""
     for index, payload, _, _ in messages:
         digest += entry_digest(index, payload)

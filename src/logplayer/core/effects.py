@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 
 # Effects of the hot path are cheaper to make than frozen ones: a tuple, and one that is slotted, as in ``core.events``.
 
@@ -17,7 +17,7 @@ class SendBatch(NamedTuple):
     session: Session
     prev: int
     to: int
-    messages: list[Message]
+    messages: list[Delivery]
     prev_chain: bytes = b""  # The chain values at the ends of the range.
     to_chain: bytes = b""
 

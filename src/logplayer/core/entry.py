@@ -40,8 +40,8 @@ class Mutation(NamedTuple):
     target: str = ""
 
 
-class Message(NamedTuple):
-    """A delivery: what one target gets of one entry. Its mutations are encoded once."""
+class Delivery(NamedTuple):
+    """What one target gets of one entry. Its mutations are encoded once."""
 
     index: int  # type: ignore[assignment]  # A field that hides tuple.index, on purpose.
     payload: bytes
@@ -146,9 +146,8 @@ class Repaired:
     reason: str = ""
 
 
-# The decision that a control record holds, decoded. ``Record`` of ``logplayer.log.protocol`` is something else: an
-# entry of any kind, as the log stores it. Modules that need both import one of them under another name.
-Record = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | QuarantineRevoked | Checkpoint | Repaired
+# What a control record holds, decoded.
+Decision = Takeover | TargetAdded | TargetRemoved | MapChanged | Quarantined | QuarantineRevoked | Checkpoint | Repaired
 
 
 @dataclass(slots=True)
@@ -161,7 +160,7 @@ class Entry:
 
     index: int
     payload: bytes = field(default=b"", compare=False, repr=False)
-    record: Record | None = None
+    record: Decision | None = None
     parts: dict[str, bytes] | None = field(default=None, compare=False, repr=False)
     malformed: str = field(default="", compare=False)  # Why the payload cannot be split; known once that was tried.
     chain: bytes = b""  # The log's chain value at the index.

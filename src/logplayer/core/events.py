@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logplayer.core.control_state import Control
-from logplayer.core.entry import Entry, Message, Record, Refusal, Session
+from logplayer.core.entry import Decision, Delivery, Entry, Refusal, Session
 
 # Events of the hot path are slotted but not frozen: freezing would triple the cost of making one. Nobody changes them.
 
@@ -59,7 +59,7 @@ class DeliveriesRead:
     session: Session
     after: int
     through: int
-    messages: Sequence[Message]
+    messages: Sequence[Delivery]
     chain: bytes = b""  # The source's chain value at ``through``; empty if it has none.
 
 
@@ -145,7 +145,7 @@ class LookedUp:
     index: int
     first: int
     last: int
-    record: Record | None = None
+    record: Decision | None = None
     chain: bytes | None = None  # The log's chain value at ``index``; None if it has none there, or has it no more.
 
 

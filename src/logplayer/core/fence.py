@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from logplayer.core import digest as digests
 from logplayer.core.chain import GENESIS
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.invariants import broken
 
 NOBODY = Session(0, 0)
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
     prev: int
     to: int
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Delivery, ...] = ()
     prev_chain: bytes = GENESIS  # The log's chain values at the ends of the range.
     to_chain: bytes = GENESIS
 
@@ -141,7 +141,7 @@ def cut(batch: Batch, before: int) -> Batch | None:
     return Batch(batch.prev, messages[-1].index, messages, batch.prev_chain, messages[-1].chain)
 
 
-def _with_ends(batch: Batch) -> tuple[Message, ...]:
+def _with_ends(batch: Batch) -> tuple[Delivery, ...]:
     """The deliveries, each with its chain value: on the wire one that ends the range leaves it to the range."""
     messages = batch.messages
     if messages and messages[-1].index == batch.to:

@@ -63,7 +63,7 @@ from typing import Any, ClassVar
 from logplayer.core import catch_up, claims, effects, events
 from logplayer.core.chain import GENESIS
 from logplayer.core.control_state import Control
-from logplayer.core.entry import Entry, Message, QuarantineRevoked, Record, Refusal, Session, Takeover
+from logplayer.core.entry import Decision, Delivery, Entry, QuarantineRevoked, Refusal, Session, Takeover
 from logplayer.core.invariants import broken
 from logplayer.core.limits import Limits
 from logplayer.core.reconnect import Blocked
@@ -210,7 +210,7 @@ class Player:
             if queue.state is not LIVE or index <= queue.covered:
                 continue  # Fed by its own reader, or already covered when it joined.
             aside = bool(quarantined) and index in quarantined.get(name, ())
-            message = _new_tuple(Message, (index, payload, aside, entry.chain))
+            message = _new_tuple(Delivery, (index, payload, aside, entry.chain))
             if alone and queue.writable and not queue.messages:
                 batch = queue.pass_on(message)
                 if batch is not None:
@@ -263,7 +263,7 @@ class Player:
         if seen.note(name, index):
             self._request(effects.Report(name, describe(name, index)))
 
-    def _offer_again(self, queue: TargetQueue, message: Message) -> bool:
+    def _offer_again(self, queue: TargetQueue, message: Delivery) -> bool:
         """A long fetch has filled the queue of a target that is ready for more: send before giving up on it."""
         self._send(queue)
         return queue.offer(message)
@@ -741,7 +741,7 @@ class Player:
         if up_to > self.trimmed:
             self.trimmed = up_to
 
-    def _superseded(self, epoch: int, record: Record | None) -> None:
+    def _superseded(self, epoch: int, record: Decision | None) -> None:
         """The log shows a newer player of our group; ``record`` is its takeover, None if that is trimmed."""
         who = "its record is trimmed" if record is None else getattr(record, "player", "") or "another player"
         application = getattr(record, "application", 0)

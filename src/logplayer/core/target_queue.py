@@ -60,7 +60,7 @@ from logplayer.core.chain import GENESIS
 from logplayer.core.claims import Claim
 from logplayer.core.deadlines import Heartbeat
 from logplayer.core.effects import SendBatch
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.invariants import broken
 from logplayer.core.limits import Limits
 from logplayer.core.reconnect import Health
@@ -137,7 +137,7 @@ class TargetQueue:
         self.covered = 0
         self.sent_chain = self.covered_chain = GENESIS  # The log's chain values there.
         self.ahead: Ahead | None = None  # Invariant: not None while an acked index is ahead of the main stream.
-        self.messages: deque[Message] = deque()  # Invariant: rises strictly within (sent, covered].
+        self.messages: deque[Delivery] = deque()  # Invariant: rises strictly within (sent, covered].
         self.bytes = 0
         self.window = Window(limits.flight_batches_max, limits.flight_bytes_max)
         self.writable = False
@@ -247,7 +247,7 @@ class TargetQueue:
 
     # --- In: entries ----------------------------------------------------------------------------------------
 
-    def offer(self, message: Message) -> bool:
+    def offer(self, message: Delivery) -> bool:
         """Queue the message if it fits; the coverage moves to its index. An empty queue takes a message of any size."""
         messages = self.messages
         bytes_ = self.bytes + len(message.payload)
@@ -261,7 +261,7 @@ class TargetQueue:
         self.covered_chain = message.chain
         return True
 
-    def offer_all(self, messages: Sequence[Message]) -> bool:
+    def offer_all(self, messages: Sequence[Delivery]) -> bool:
         """Queue all of the messages if they fit together, for little more than one of them costs; else queue none."""
         if not messages:
             return True
@@ -278,7 +278,7 @@ class TargetQueue:
         self.covered_chain = messages[-1].chain
         return True
 
-    def pass_on(self, message: Message) -> SendBatch | None:
+    def pass_on(self, message: Delivery) -> SendBatch | None:
         """A batch with this message alone, past the queue; None if it must be queued, because the window is closed.
 
         The caller has found the stream ready and the queue empty.
@@ -346,7 +346,7 @@ class TargetQueue:
         window.add(to, len(taken), bytes_)
         return SendBatch(self.name, self.session, prev, to, taken, prev_chain, to_chain)
 
-    def _take_messages(self, room: int) -> tuple[list[Message], int]:
+    def _take_messages(self, room: int) -> tuple[list[Delivery], int]:
         queue, limits = self.messages, self.limits
         if len(queue) <= limits.batch_count_max:
             taken, bytes_ = list(queue), self.bytes
@@ -363,10 +363,10 @@ class TargetQueue:
         self.bytes -= bytes_
         return taken, bytes_
 
-    def _take_by_bytes(self, room: int) -> tuple[list[Message], int]:
+    def _take_by_bytes(self, room: int) -> tuple[list[Delivery], int]:
         """As many as fit into the bytes. They are fewer than a batch may count: that many did not fit."""
         queue, limits = self.messages, self.limits
-        taken: list[Message] = []
+        taken: list[Delivery] = []
         bytes_ = 0
         while queue:
             more = len(queue[0].payload)

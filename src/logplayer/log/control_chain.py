@@ -14,11 +14,10 @@ from collections import Counter
 from contextlib import aclosing
 
 from logplayer.core.control_state import Control
-from logplayer.core.entry import Checkpoint, Entry, HashMap, Record, ShardMap, Takeover, TargetAdded
+from logplayer.core.entry import Checkpoint, Decision, Entry, HashMap, ShardMap, Takeover, TargetAdded
 from logplayer.errors import CorruptEntry, LogError, Malformed, ProducerConflict, Trimmed
 from logplayer.log.control_rules import Head, head_of, jammed, state_after, trimmed_away
-from logplayer.log.protocol import CONTROL_PRODUCER, History, Kind, Log, NewEntry
-from logplayer.log.protocol import Record as LogRecord
+from logplayer.log.protocol import CONTROL_PRODUCER, History, Kind, Log, NewEntry, Record
 from logplayer.wire.entries import control_message
 
 PRODUCER = CONTROL_PRODUCER
@@ -45,7 +44,7 @@ def begin(head: Head, first_map: ShardMap | None, targets: tuple[tuple[str, str]
 
 
 async def append(
-    log: Log, record: Record, first_map: ShardMap | None, targets: tuple[tuple[str, str], ...] = ()
+    log: Log, record: Decision, first_map: ShardMap | None, targets: tuple[tuple[str, str], ...] = ()
 ) -> tuple[int, Control]:
     """Append a decision on top of all others. Returns its index and the state that it leads to.
 
@@ -73,7 +72,7 @@ async def append(
     raise LogError(f"a decision could not be appended in {ATTEMPTS_MAX} attempts: another writer was faster each time")
 
 
-def encode(record: Record, control: Control) -> bytes:
+def encode(record: Decision, control: Control) -> bytes:
     """The payload of a control entry that adds ``record`` to the decisions of ``control``."""
     message = control_message(record)
     message.nonce = uuid.uuid4().hex
@@ -107,7 +106,7 @@ async def trim(
     return await log.trim(up_to, history), repeated
 
 
-async def _read_newest(log: Log) -> LogRecord | None:
+async def _read_newest(log: Log) -> Record | None:
     """The newest control record, or None. Another writer may repeat and trim it while we look, so look again."""
     newest = (await log.info()).control
     for _ in range(ATTEMPTS_MAX):
@@ -130,11 +129,11 @@ async def _holds(log: Log, index: int, payload: bytes) -> bool:
         return False
 
 
-async def _read_one(log: Log, index: int) -> LogRecord:
+async def _read_one(log: Log, index: int) -> Record:
     return await first_record(log, index, index)
 
 
-async def first_record(log: Log, first: int, last: int) -> LogRecord:
+async def first_record(log: Log, first: int, last: int) -> Record:
     """The first record of ``[first, last]``; an index need not hold one."""
     async with aclosing(log.read(first, last)) as batches:  # type: ignore[type-var]  # Logs give generators.
         async for records in batches:

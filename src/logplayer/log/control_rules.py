@@ -22,10 +22,10 @@ from google.protobuf.message import DecodeError
 from logplayer.core.control_state import Control
 from logplayer.core.entry import (
     Checkpoint,
+    Decision,
     Entry,
     Quarantined,
     QuarantineRevoked,
-    Record,
     Repaired,
     ShardMap,
     TargetAdded,
@@ -33,8 +33,7 @@ from logplayer.core.entry import (
 )
 from logplayer.core.routing import Owner, Router
 from logplayer.errors import ControlJammed, ControlRefused, CorruptEntry, LogError, Malformed, Trimmed, UserError
-from logplayer.log.protocol import CONTROL_PRODUCER, Kind, NewEntry
-from logplayer.log.protocol import Record as LogRecord
+from logplayer.log.protocol import CONTROL_PRODUCER, Kind, NewEntry, Record
 from logplayer.wire.addresses import parse as parse_address
 from logplayer.wire.entries import control_record, decode_map, encode_map
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
@@ -57,7 +56,7 @@ class Head:
         return decode_state(self.state, self.index, first_map)
 
 
-def head_of(record: LogRecord) -> Head:
+def head_of(record: Record) -> Head:
     """The newest control entry, as others may build on it. Raises ``Malformed`` for one that nobody can start from."""
     if record.producer != CONTROL_PRODUCER:
         raise Malformed(f"control entry {record.index} is of producer {record.producer!r}, not {CONTROL_PRODUCER!r}")
@@ -86,7 +85,7 @@ class Guard:
         self.jam = jam
 
     @classmethod
-    def after(cls, newest: int, sequence: int, found: LogRecord | LogError | None) -> Guard:
+    def after(cls, newest: int, sequence: int, found: Record | LogError | None) -> Guard:
         """The guard of a log whose newest control index is ``newest`` (0: none), where ``found`` was read.
 
         ``sequence`` is the newest one of the control producer, whatever kind of entry has it.
@@ -130,7 +129,7 @@ class Guard:
             ) from None
         return message.state
 
-    def _expected(self, record: Record, state: pb.Snapshot) -> pb.Snapshot:
+    def _expected(self, record: Decision, state: pb.Snapshot) -> pb.Snapshot:
         """What the entry must carry. The first one of a log brings the decisions from before there was one."""
         before = self.head.state if self.head.state is not None else _without_own(state)
         index = self.head.index if self.head.state is not None else 0
@@ -174,7 +173,7 @@ def _jam_of(error: Exception, newest: int) -> ControlJammed:
     return trimmed_away(newest) if isinstance(error, Trimmed) else jammed(str(error))
 
 
-def _parse(payload: bytes) -> tuple[Record, pb.Control]:
+def _parse(payload: bytes) -> tuple[Decision, pb.Control]:
     try:
         message = pb.Control.FromString(payload)
     except DecodeError as error:
@@ -185,7 +184,7 @@ def _parse(payload: bytes) -> tuple[Record, pb.Control]:
     return record, message
 
 
-def _check_record(record: Record) -> None:
+def _check_record(record: Decision) -> None:
     if isinstance(record, TargetAdded):
         _check_member(record.target, record.address)
     elif isinstance(record, (TargetRemoved, Quarantined, QuarantineRevoked)):
@@ -220,7 +219,7 @@ def _without_own(state: pb.Snapshot) -> pb.Snapshot:
     return before
 
 
-def state_after(control: Control, record: Record) -> pb.Snapshot:
+def state_after(control: Control, record: Decision) -> pb.Snapshot:
     """The state once ``record`` is in; its own index is not known yet, and stays open."""
     trial = Control(
         _copy(control.router),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from logplayer.core.control_state import Control
 from logplayer.core.entry import (
+    Decision,
     Quarantined,
     QuarantineRevoked,
-    Record,
     ShardMap,
     TargetAdded,
     TargetRemoved,
@@ -24,7 +24,7 @@ REDRIVE = "redrive/"  # Of the producer of an entry that is applied later.
 
 
 async def decide_on(
-    log: Log, record: Record, first_map: ShardMap | None, targets: Mapping[str, str], *, force: bool = False
+    log: Log, record: Decision, first_map: ShardMap | None, targets: Mapping[str, str], *, force: bool = False
 ) -> int:
     """Append a decision to the log; returns its index, from which on every player follows it.
 
@@ -54,7 +54,7 @@ async def redrive(log: Log, control: Control, target: str, index: int) -> int:
     return appended
 
 
-def _check(record: Record, control: Control, last: int) -> None:
+def _check(record: Decision, control: Control, last: int) -> None:
     """Refuse a decision about a target that is not there, that is there already, or that has what the log has not."""
     if isinstance(record, TargetAdded) and record.target in control.members:
         raise ConfigError(f"{record.target} is a member already; remove it first, or choose another name")

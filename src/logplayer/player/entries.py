@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from logplayer.core.entry import Entry
-from logplayer.core.entry import Record as Decision
+from logplayer.core.entry import Decision, Entry
 from logplayer.errors import Malformed
 from logplayer.log.protocol import Kind, Record
 from logplayer.wire.entries import decode_control

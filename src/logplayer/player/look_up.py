@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from logplayer.core.effects import LookUp
-from logplayer.core.entry import Record
+from logplayer.core.entry import Decision
 from logplayer.core.events import LookedUp, LookUpFailed
 from logplayer.errors import CorruptEntry, LogPlayerError, Malformed, Trimmed
 from logplayer.log.chain import chain_at
@@ -38,7 +38,7 @@ async def _look(log: Log, request: LookUp) -> LookedUp:
         return LookedUp(request.target, index, info.first, info.last, record, value)
 
 
-async def _record_at(log: Log, index: int) -> Record | None:
+async def _record_at(log: Log, index: int) -> Decision | None:
     """The control record at ``index``, or None: an index may hold no entry, or one that cannot be read."""
     try:
         async for records in log.read(index, index):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from logplayer.core.entry import Entry, ExplicitMap, Message, ShardMap
+from logplayer.core.entry import Delivery, Entry, ExplicitMap, ShardMap
 from logplayer.core.routing import Router
 from logplayer.errors import Malformed, Poison
 from logplayer.log import control_chain as chain
@@ -64,7 +64,7 @@ def share_of(index: int, payload: bytes) -> Share:
     except Malformed:
         pass
     try:
-        decode_rows(Message(index, payload))
+        decode_rows(Delivery(index, payload))
     except Poison as poison:
         return Share(payload, [], str(poison))
     raise AssertionError(f"entry {index} is read in two ways")

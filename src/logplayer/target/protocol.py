@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.entry import Row as Row
 from logplayer.core.fence import Batch, Position, TargetRefusal, admit, advance, check
 from logplayer.errors import Malformed, Poison, TargetError
@@ -94,12 +94,12 @@ class Change:
             yield is_put, list(run)
 
     @property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[Delivery, ...]:
         """The entries as they came, quarantined ones too."""
         return self.batch.messages if self.batch else ()
 
     @property
-    def quarantined(self) -> list[Message]:
+    def quarantined(self) -> list[Delivery]:
         """Entries to keep apart from the data, for an operator to look at."""
         for message in self.batch.messages if self.batch else ():
             if message.quarantine:  # Hardly ever.
@@ -126,7 +126,7 @@ class Change:
         return f"Change({self.session} {what}, {len(self.messages)} entries)"
 
 
-def decode_rows(message: Message) -> list[Row]:
+def decode_rows(message: Delivery) -> list[Row]:
     """The rows of one entry, or Poison if its payload is not a transaction."""
     index, payload, _, _ = message
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logplayer.core.entry import Record, Takeover
+from logplayer.core.entry import Decision, Takeover
 from logplayer.core.fence import NOBODY, Position
 from logplayer.errors import TargetError, UserError
 from logplayer.log.protocol import Info
@@ -25,7 +25,7 @@ class FenceEvidence(NamedTuple):
     """What the log says about the stored session: the log as it is, and the control record at the session's epoch."""
 
     log: Info
-    record: Record | None = None
+    record: Decision | None = None
 
 
 class Unfence(Change):

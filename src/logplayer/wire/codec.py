@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from logplayer.core import digest as digests
 from logplayer.core.chain import GENESIS, VALUE_BYTES, is_value
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch as Batch
 from logplayer.core.fence import Position as Position
 from logplayer.core.fence import TargetRefusal as TargetRefusal
@@ -164,7 +164,7 @@ def decode_to_target(data: bytes) -> ToTarget:
     kind = message.WhichOneof("message")
     if kind == "batch":
         batch = message.batch
-        deliveries = tuple([Message(d.index, d.payload, d.quarantine, _chain(d.chain)) for d in batch.deliveries])
+        deliveries = tuple([Delivery(d.index, d.payload, d.quarantine, _chain(d.chain)) for d in batch.deliveries])
         return Batch(batch.prev, batch.to, deliveries, _chain(batch.prev_chain), _chain(batch.to_chain))
     if kind == "probe":
         return Probe()

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from logplayer.core.entry import (
     Checkpoint,
+    Decision,
     ExplicitMap,
     HashMap,
     MapChanged,
@@ -15,7 +16,6 @@ from logplayer.core.entry import (
     Quarantined,
     QuarantineRevoked,
     RangeMap,
-    Record,
     Repaired,
     Row,
     ShardMap,
@@ -184,12 +184,12 @@ def _needs_tables(mutation: pb.Mutation) -> str:
     return f"it has {what}, and this store has keys and values only; {remedy}, or quarantine the entry"
 
 
-def encode_control(record: Record) -> bytes:
+def encode_control(record: Decision) -> bytes:
     """The payload of a CONTROL entry."""
     return control_message(record).SerializeToString()
 
 
-def control_message(record: Record) -> pb.Control:
+def control_message(record: Decision) -> pb.Control:
     """A control record as a message."""
     match record:
         case Takeover(group, player, application):
@@ -217,7 +217,7 @@ def control_message(record: Record) -> pb.Control:
             return message
 
 
-def decode_control(payload: bytes) -> Record:
+def decode_control(payload: bytes) -> Decision:
     """The record in the payload of a CONTROL entry.
 
     An unknown record is refused, not skipped: it is a decision that every player must follow at its position.
@@ -228,7 +228,7 @@ def decode_control(payload: bytes) -> Record:
         raise Malformed(f"{len(payload)} bytes are not a control record: {error}") from error
 
 
-def control_record(control: pb.Control) -> Record:
+def control_record(control: pb.Control) -> Decision:
     """The record in a decoded payload."""
     kind = control.WhichOneof("record")
     if kind == "takeover":

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
-from logplayer.core.entry import Message, Mutation, Row
+from logplayer.core.entry import Delivery, Mutation, Row
 from logplayer.core.fence import Batch
 from logplayer.core.routing import HashOwner
 
@@ -643,7 +643,7 @@ def _begins(payload: bytes, at: i64, end: i64, head: bytes) -> bool:
 
 
 def encode_batch(
-    prev: int, to: int, messages: Sequence[Message] = (), prev_chain: bytes = b"", to_chain: bytes = b""
+    prev: int, to: int, messages: Sequence[Delivery] = (), prev_chain: bytes = b"", to_chain: bytes = b""
 ) -> bytes:
     """A ``ToTarget`` with the batch for ``(prev, to]``. Each payload is copied once, into the result."""
     prev_, to_ = varint(prev), varint(to)
@@ -694,7 +694,7 @@ def read_batch(data: bytes) -> Batch | None:
     if at + 10 <= end and data[at] == 0x22 and data[at + 1] == 8:  # Batch.to_chain
         to_chain = data[at + 2 : at + 10]
         at += 10
-    messages: list[Message] = []
+    messages: list[Delivery] = []
     while at < end:
         if data[at] != 0x2A:  # Batch.deliveries
             return None
@@ -719,6 +719,6 @@ def read_batch(data: bytes) -> Batch | None:
             at = stop
         if at != stop:
             return None
-        messages.append(_new_tuple(Message, (index, data[start : start + length], quarantine, chain)))
+        messages.append(_new_tuple(Delivery, (index, data[start : start + length], quarantine, chain)))
     batch: Batch = _new_tuple(Batch, (prev, to, tuple(messages), prev_chain, to_chain))
     return batch

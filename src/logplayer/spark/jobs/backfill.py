@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from logplayer.core.entry import ExplicitMap, MapChanged, Message, RangeMap, ShardMap, TargetAdded
+from logplayer.core.entry import Delivery, ExplicitMap, MapChanged, RangeMap, ShardMap, TargetAdded
 from logplayer.core.fence import Position
 from logplayer.errors import ConfigError, Trimmed, UserError
 from logplayer.log import control_chain as chain
@@ -254,13 +254,13 @@ def _fill(log_id: str, through: History, security: Security, item: tuple[Fill, l
 
 def spread_piece(job: expected_state.Job) -> list[expected_state.Folded]:
     """In a task: what each target gets of one piece, entry by entry, for a target that counts them itself."""
-    parts: dict[str, list[Message]] = {name: [] for name in job.through}
+    parts: dict[str, list[Delivery]] = {name: [] for name in job.through}
     split = Splitter(job.routes, job.through).split
     for records in job.piece.records(job.log):
         for record in records:
             if record.kind == Kind.DATA:
                 for target, share in split(record.index, record.payload).items():
-                    parts[target].append(Message(record.index, share.payload, chain=record.chain))
+                    parts[target].append(Delivery(record.index, share.payload, chain=record.chain))
     folded = []
     for target, messages in parts.items():
         if messages:
@@ -269,7 +269,7 @@ def spread_piece(job: expected_state.Job) -> list[expected_state.Folded]:
     return folded
 
 
-def _write_messages(job: expected_state.Job, target: str, messages: list[Message]) -> str:
+def _write_messages(job: expected_state.Job, target: str, messages: list[Delivery]) -> str:
     folder, name = open_folder(job.folder), expected_state.file_of(job, target)
     with folder.write(name) as file, pa.ipc.new_stream(file, MESSAGES) as out:
         for at in range(0, len(messages), 1024):
@@ -279,12 +279,12 @@ def _write_messages(job: expected_state.Job, target: str, messages: list[Message
     return folder.file(name)
 
 
-def _messages(files: Sequence[str]) -> Iterator[Message]:
+def _messages(files: Sequence[str]) -> Iterator[Delivery]:
     for path in files:
         with open_file(path) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
                 for index, payload, chain in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield Message(index, payload, chain=chain)
+                    yield Delivery(index, payload, chain=chain)
 
 
 # --- The rest: what the log got meanwhile. -----------------------------------------------------------------------
@@ -319,7 +319,7 @@ def _deliver(run: _Run, fill: Fill, routes: Routes, pieces: Sequence[Piece], aft
     """Deliver the pieces, ``(after, through]``, to one target from the driver; returns how many entries."""
     count = 0
 
-    def messages(index: int) -> Iterator[Message]:
+    def messages(index: int) -> Iterator[Delivery]:
         nonlocal count
         count = 0
         split = Splitter(routes, (fill.target,)).split
@@ -329,7 +329,7 @@ def _deliver(run: _Run, fill: Fill, routes: Routes, pieces: Sequence[Piece], aft
                     if record.kind == Kind.DATA:
                         for share in split(record.index, record.payload).values():
                             count += 1
-                            yield Message(record.index, share.payload, chain=record.chain)
+                            yield Delivery(record.index, share.payload, chain=record.chain)
 
     if fill.path:
         _apply(fill, run.log_id, messages, after, through)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from logplayer.core import effects, events
 from logplayer.core.chain import GENESIS
-from logplayer.core.entry import Message, Refusal
+from logplayer.core.entry import Delivery, Refusal
 from logplayer.core.feed import PATIENCE_MS, AskSession, Fed, Feed, FeedEffect, FeedEvent, Stood
 from logplayer.core.fence import Batch
 from logplayer.core.reconnect import Blocked
@@ -26,7 +26,7 @@ from logplayer.wire.security import NONE, Security
 
 # index -> the target's deliveries after it, in order. They may begin earlier: what the target has is left out. It is
 # called again if a session was lost and what was on its way must be read again.
-Source = Callable[[int], Iterable[Message]]
+Source = Callable[[int], Iterable[Delivery]]
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class _Reader:
     def __init__(self, source: Source, chain: bytes) -> None:
         self._source = source
         self._chain = chain  # The chain value at the source's end.
-        self._rest: Iterator[Message] | None = None
+        self._rest: Iterator[Delivery] | None = None
         self._after = 0  # Invariant: ``_held`` and then ``_rest`` have every delivery after here.
-        self._held: list[Message] = []
+        self._held: list[Delivery] = []
 
     def read(self, request: effects.ReadCatchUp) -> events.DeliveriesRead:
         """The deliveries from ``first`` on, about as many as the feed has room for, and up to where they go."""
@@ -177,7 +177,7 @@ class _Reader:
                 break
         return events.DeliveriesRead(request.target, request.session, first - 1, through, messages, chain)
 
-    def _seek(self, first: int) -> tuple[Iterator[Message], list[Message]]:
+    def _seek(self, first: int) -> tuple[Iterator[Delivery], list[Delivery]]:
         if self._rest is None or first <= self._after:
             self.close()
             self._rest, self._held = iter(self._source(first - 1)), []

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.errors import Malformed, UserError
 from logplayer.spark.folders import Folder
 from logplayer.spark.sinks.rows import payloads_of
@@ -171,7 +171,7 @@ def require_deliverable(parts: Sequence[Part], high: int, known: Sequence[str]) 
     return max((part.last for part in parts), default=high)
 
 
-def messages_of(folder: Folder, target: str, parts: Sequence[Part]) -> Iterator[Message]:
+def messages_of(folder: Folder, target: str, parts: Sequence[Part]) -> Iterator[Delivery]:
     """A target's deliveries in the order of the log; rows with one index are one entry."""
     mine = sorted((part for part in parts if part.target == target), key=lambda part: part.partition)
     streams = [_rows(folder, part) for part in mine]
@@ -185,10 +185,10 @@ def messages_of(folder: Folder, target: str, parts: Sequence[Part]) -> Iterator[
             headers += own if own != headers else b""  # The source gives every row the headers of its entry.
             continue
         if held:
-            yield Message(held, payload + headers)
+            yield Delivery(held, payload + headers)
         held, payload, headers = index, more, own
     if held:
-        yield Message(held, payload + headers)
+        yield Delivery(held, payload + headers)
 
 
 def _without_headers(payload: bytes) -> tuple[bytes, bytes]:

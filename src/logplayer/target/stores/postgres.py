@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, TargetError, Unavailable, UserError
@@ -193,7 +193,7 @@ class PostgresPosition:
         index, session, digest, log_id, chain = position
         db.execute(self._sql(_STORE), (index, *session, digests.to_bytes(digest), log_id, chain))
 
-    def _keep_aside(self, db: Db, messages: list[Message]) -> None:
+    def _keep_aside(self, db: Db, messages: list[Delivery]) -> None:
         aside = [(message.index, message.payload) for message in messages]
         if aside:
             with db.cursor() as cursor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from logplayer.core import digest as digests
 from logplayer.core.chain import GENESIS, mark_of
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch, TargetRefusal
 from logplayer.errors import LogPlayerError
 from logplayer.wire import codec, transport
@@ -202,7 +202,7 @@ def value_at(index: int) -> bytes:
     return mark_of(b"conform %d" % index) if index else GENESIS
 
 
-def covering(prev: int, to: int, *entries: Message, value: Callable[[int], bytes] = value_at) -> Batch:
+def covering(prev: int, to: int, *entries: Delivery, value: Callable[[int], bytes] = value_at) -> Batch:
     """A batch for ``(prev, to]`` as a player sends it: with chain values, in the entries too, but for the end."""
     told = tuple(entry if entry.index == to else entry._replace(chain=value(entry.index)) for entry in entries)
     return Batch(prev, to, told, value(prev), value(to))
@@ -213,6 +213,6 @@ def payload(key: bytes, value: bytes | None) -> bytes:
     return codec.encode_mutation(key, value).encoded
 
 
-def message(index: int, key: bytes, value: bytes, *, quarantine: bool = False) -> Message:
+def message(index: int, key: bytes, value: bytes, *, quarantine: bool = False) -> Delivery:
     """An entry that puts one key."""
-    return Message(index, payload(key, value), quarantine)
+    return Delivery(index, payload(key, value), quarantine)

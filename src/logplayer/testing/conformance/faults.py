@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch, TargetRefusal
 from logplayer.errors import TargetError
 from logplayer.target import client
@@ -101,14 +101,14 @@ async def _quarantine(kit: Kit) -> None:
     """An entry marked for quarantine is not applied, whatever it holds; the index and the digest pass it."""
     stream = await kit.open()
     at = kit.index
-    batch = kit.covering(at, at + 3, kit.entry(at + 1, b"a"), Message(at + 2, b"\xff no transaction", True))
+    batch = kit.covering(at, at + 3, kit.entry(at + 1, b"a"), Delivery(at + 2, b"\xff no transaction", True))
     aside = kit.covering(at + 3, at + 4, message(at + 4, b"conform/aside", b"never", quarantine=True))
     ack = await kit.play(stream, batch, aside)
     if ack.digest != kit.digest:
         raise Broken("the digest with the quarantined entries", "another digest")
 
 
-async def _poisoned(kit: Kit, bad: Message, *batches: Batch) -> bytes | None:
+async def _poisoned(kit: Kit, bad: Delivery, *batches: Batch) -> bytes | None:
     """Send batches with ``bad`` among their entries: the chain value that the refusal tells.
 
     None if the store takes it, which is right too.
@@ -143,13 +143,13 @@ async def _poison(kit: Kit) -> None:
     """
     at = kit.index
     first = kit.make(b"a", b"b")
-    a, bad, z = kit.entry(at + 3, b"c"), Message(at + 6, b"\xff no transaction"), kit.entry(at + 8, b"d")
+    a, bad, z = kit.entry(at + 3, b"c"), Delivery(at + 6, b"\xff no transaction"), kit.entry(at + 8, b"d")
     told = await _poisoned(kit, bad, first, kit.covering(at + 2, at + 9, a, bad, z))
     if told is None:
         return
     kit.done(first, kit.covering(at + 2, at + 3, a))
     await _stopped(kit, told)
-    aside = Message(bad.index, bad.payload, True)
+    aside = Delivery(bad.index, bad.payload, True)
     await kit.play(await kit.open(), kit.covering(at + 3, bad.index, aside))
     await kit.unmoved()
 
@@ -158,7 +158,7 @@ async def _poison(kit: Kit) -> None:
 async def _poison_first(kit: Kit) -> None:
     """If the poisoned entry is the first of its batch, the target has the batch before, up to its end or last entry."""
     at = kit.index
-    before, bad = kit.make(b"a", b"b", span=4), Message(at + 6, b"\xff no transaction")
+    before, bad = kit.make(b"a", b"b", span=4), Delivery(at + 6, b"\xff no transaction")
     told = await _poisoned(kit, bad, before, kit.covering(at + 4, at + 7, bad))
     if told is None:
         return
@@ -166,7 +166,7 @@ async def _poison_first(kit: Kit) -> None:
     last = kit.covering(at, at + 2, *before.messages)  # What is left of the two if the target has joined them.
     kit.done(last if opened.index == last.to else before)
     await _stopped(kit, told)
-    await kit.play(await kit.open(), kit.covering(kit.index, bad.index, Message(bad.index, bad.payload, True)))
+    await kit.play(await kit.open(), kit.covering(kit.index, bad.index, Delivery(bad.index, bad.payload, True)))
 
 
 @rule("poison-in-a-queue")
@@ -175,7 +175,7 @@ async def _poison_in_a_queue(kit: Kit) -> None:
     heavy = kit.heavy()
     good = [heavy, *kit.row(20, prev=heavy.to)]
     at = good[-1].to
-    bad = Message(at + 1, b"\xff no transaction")
+    bad = Delivery(at + 1, b"\xff no transaction")
     told = await _poisoned(kit, bad, *good, kit.covering(at, at + 3, bad))
     if told is None:
         return

@@ -8,10 +8,10 @@ import logplayer.errors as e
 from logplayer.core.control_state import Control
 from logplayer.core.entry import (
     Checkpoint,
+    Decision,
     HashMap,
     MapChanged,
     Quarantined,
-    Record,
     Repaired,
     Takeover,
     TargetAdded,
@@ -104,7 +104,7 @@ async def _refuses(log: Log, control: Control) -> None:
 def wrong_payloads(control: Control) -> dict[str, bytes]:
     """Payloads that must not follow the decisions of ``control``."""
 
-    def state_of(other: Record) -> pb.Snapshot:
+    def state_of(other: Decision) -> pb.Snapshot:
         return pb.Control.FromString(chain.encode(other, control)).state
 
     no_targets = pb.ShardMap(hash=pb.HashMap())
@@ -192,6 +192,6 @@ async def check_trim_keeps_the_newest_decision(harness: Harness) -> None:
         await decide(log, Takeover("", "two"))
 
 
-async def decide(log: Log, record: Record) -> tuple[int, Control]:
+async def decide(log: Log, record: Decision) -> tuple[int, Control]:
     """Append a decision, as players and operators do."""
     return await in_time(chain.append(log, record, MAP, SEATS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import Batch
 from logplayer.errors import VersionMismatch
 from logplayer.target import client
@@ -316,7 +316,7 @@ async def _bad_batch(kit: Kit) -> None:
         kit.covering(at, at + 3, two, one),
         kit.covering(at, at + 3, one, one),
         kit.covering(at, at + 2, one, three),
-        kit.covering(at, at + 2, Message(at, one.payload), two),
+        kit.covering(at, at + 2, Delivery(at, one.payload), two),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from logplayer.core.chain import GENESIS
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.fence import NOBODY, Batch, Position, TargetRefusal
 from logplayer.errors import Malformed, TargetError, UserError
 from logplayer.target import client
@@ -145,7 +145,7 @@ class Kit:
         """The log's chain value at ``index``; where the target is, its own, so that one lie does not break the rest."""
         return self.chain if index == self.index else value_at(index)
 
-    def covering(self, prev: int, to: int, *entries: Message) -> Batch:
+    def covering(self, prev: int, to: int, *entries: Delivery) -> Batch:
         """A batch for ``(prev, to]`` with the chain values of this kit's log."""
         return covering(prev, to, *entries, value=self.value)
 
@@ -164,14 +164,14 @@ class Kit:
         """A right batch that takes a while to commit, so that what follows it waits in a queue."""
         return self.make(*([b"x" * 4000] * 500))
 
-    def entry(self, index: int, value: bytes) -> Message:
+    def entry(self, index: int, value: bytes) -> Delivery:
         """Few keys and many entries, so that an entry applied twice or out of order leaves the wrong value.
 
         Of a sample the transactions take turns; a value is then as long a header.
         """
         if self.samples:
             sample = self.samples[index % len(self.samples)].payload
-            return Message(index, sample + encode_headers({"conform": b"%d %s" % (index, value)}))
+            return Delivery(index, sample + encode_headers({"conform": b"%d %s" % (index, value)}))
         return message(index, b"conform/%d" % (index % 7), b"%d %s" % (index, value))
 
     def done(self, *batches: Batch) -> None:
@@ -231,7 +231,7 @@ class Kit:
         await self.resync()
         stream = await self.open()
         for where, payload in (*self.samples, *self.samples):
-            batch = self.covering(self.index, self.index + 1, Message(self.index + 1, payload))
+            batch = self.covering(self.index, self.index + 1, Delivery(self.index + 1, payload))
             await stream.batch(batch)
             answer = await stream.answer()
             if isinstance(answer, TargetRefusal) and answer.reason is Refusal.POISON:

@@ -16,7 +16,7 @@ from collections import deque
 from zlib import crc32
 
 from logplayer.core.effects import CloseSession, OpenSession, ReadCatchUp, SendBatch, SendProbe
-from logplayer.core.entry import Message, Refusal, Session
+from logplayer.core.entry import Delivery, Refusal, Session
 from logplayer.core.events import Acked, DeliveriesRead, Event, Lost, Opened, Refused, Ticked, Written
 from logplayer.core.feed import AskFailed, AskSession, Feed, FeedEffect, FeedEvent, Stood
 from logplayer.core.fence import Batch, Position, TargetRefusal, admit, advance, check
@@ -32,10 +32,10 @@ Request = OpenSession | SendBatch | SendProbe
 class FedTarget:
     """The target, and what the source says it must get."""
 
-    def __init__(self, source: list[Message]) -> None:
+    def __init__(self, source: list[Delivery]) -> None:
         self.source = source
         self.position = Position()
-        self.applied: list[Message] = []
+        self.applied: list[Delivery] = []
 
     def take(self, request: Request) -> Event:
         """Its answer."""
@@ -132,7 +132,7 @@ class FeedWorld:
         self.steps = self.faults = 0
         through = rng.randint(1, 60)
         self.target = FedTarget(
-            [Message(n, bytes(rng.randint(0, 9))) for n in range(1, through + 1) if rng.random() < 0.7]
+            [Delivery(n, bytes(rng.randint(0, 9))) for n in range(1, through + 1) if rng.random() < 0.7]
         )
         limits = Limits(
             queue_count_max=6,

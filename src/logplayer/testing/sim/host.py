@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from logplayer.core import effects, events
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.fence import Batch
 from logplayer.core.player import Player
 from logplayer.testing.sim.world import END, SimLink, SimTarget, lost
@@ -261,9 +261,9 @@ class SimHost:
         prev = target.position.index
         if target.applied and self.sim.rng.random() < 0.5:
             again = target.applied[-1]
-            self._put(link, Batch(again.index - 1, prev, (Message(again.index, again.payload),)))
+            self._put(link, Batch(again.index - 1, prev, (Delivery(again.index, again.payload),)))
         else:
-            twice = Message(prev + 1, b"twice")
+            twice = Delivery(prev + 1, b"twice")
             self._put(link, Batch(prev, prev + 1, (twice, twice), target.position.chain))
 
     def cut(self, target: SimTarget, silent: bool) -> None:

@@ -14,13 +14,13 @@ from zlib import crc32
 from logplayer.core import events
 from logplayer.core.control_state import Control
 from logplayer.core.entry import (
+    Decision,
     Entry,
     ExplicitMap,
     HashMap,
     MapChanged,
     Quarantined,
     RangeMap,
-    Record,
     ShardMap,
     Takeover,
     TargetAdded,
@@ -152,7 +152,7 @@ class Simulation:
 
     # --- The log --------------------------------------------------------------------------------------------
 
-    def _append(self, payload: bytes, record: Record | None, names: dict[str, bytes]) -> int:
+    def _append(self, payload: bytes, record: Decision | None, names: dict[str, bytes]) -> int:
         index = self._next_index()
         self._born += 1
         self.log.append(Entry(index, payload, record), names, self._born)
@@ -180,7 +180,7 @@ class Simulation:
             names[owner] = names.get(owner, b"") + encoded
         self._append(payload, None, names)
 
-    def _append_record(self, record: Record) -> int:
+    def _append_record(self, record: Decision) -> int:
         return self._append(b"", record, {})
 
     def trim(self, up_to: int) -> None:

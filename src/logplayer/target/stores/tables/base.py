@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.fence import Position
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import Poison, TargetError
@@ -77,7 +77,7 @@ class TableStore(Store, abc.ABC):
         """What is stored, inside the transaction, and nobody else can move it until the commit."""
 
     @abc.abstractmethod
-    def _store(self, after: Position, aside: list[Message]) -> None:
+    def _store(self, after: Position, aside: list[Delivery]) -> None:
         """Write the quarantined entries and the new position."""
 
     @abc.abstractmethod
@@ -212,7 +212,7 @@ class TableStore(Store, abc.ABC):
         crashpoint("store-committed")
         return after
 
-    def _write_entry(self, message: Message) -> None:
+    def _write_entry(self, message: Delivery) -> None:
         """Write the rows of one entry one by one; Poison if the database refuses one of them for good."""
         run: RowRun | None = None
         try:

@@ -28,7 +28,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Position
 from logplayer.errors import TargetError, Unavailable, UserError
 from logplayer.log.json_rows import value_to_json
@@ -207,7 +207,7 @@ class MysqlTables(TableStore):
             index, Session(epoch, term), digests.from_bytes(bytes(digest)), bytes(log_id).decode(), bytes(chain)
         )
 
-    def _store(self, after: Position, aside: list[Message]) -> None:
+    def _store(self, after: Position, aside: list[Delivery]) -> None:
         for message in aside:
             row = (self._name, message.index, message.payload)
             _rows(self._db, "REPLACE INTO logplayer_quarantine VALUES (%s, %s, %s)", row)

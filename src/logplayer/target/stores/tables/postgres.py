@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.core.fence import Position
 from logplayer.errors import UserError
 from logplayer.target.stores.postgres import Db, PostgresPosition
@@ -113,7 +113,7 @@ class PostgresTables(TableStore):
     def _locked_position(self) -> Position:
         return self._own._stored(self._db, " FOR UPDATE")
 
-    def _store(self, after: Position, aside: list[Message]) -> None:
+    def _store(self, after: Position, aside: list[Delivery]) -> None:
         self._own._keep_aside(self._db, aside)
         self._own._store(self._db, after)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from logplayer.core.entry import Message
+from logplayer.core.entry import Delivery
 from logplayer.errors import Malformed, Poison
 from logplayer.target.stores.tables.exact import Limit
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
@@ -65,7 +65,7 @@ class Decoder:
         self._convert = convert
         self._reader = RowReader(self._other, distinct=distinct, zone=zone)
 
-    def runs(self, messages: Iterable[Message]) -> list[RowRun]:
+    def runs(self, messages: Iterable[Delivery]) -> list[RowRun]:
         """The changes of entries in their order, as few runs as there can be."""
         runs: list[RowRun] = []
         fast = not self._mapping
@@ -80,7 +80,7 @@ class Decoder:
                 raise _not_understood(message, error) from None
         return runs
 
-    def rows(self, message: Message) -> Iterator[RowRun]:
+    def rows(self, message: Delivery) -> Iterator[RowRun]:
         """The changes of one entry, each as a run of its own."""
         try:
             for change in self._changes(message.payload):
@@ -123,7 +123,7 @@ class Decoder:
         return value if convert is None else convert(value)
 
 
-def _not_understood(message: Message, error: Malformed) -> Poison:
+def _not_understood(message: Delivery, error: Malformed) -> Poison:
     return Poison(f"entry {message.index} cannot be understood: {error}", message.index)
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from logplayer.core import digest as digests
-from logplayer.core.entry import Message, Session
+from logplayer.core.entry import Delivery, Session
 from logplayer.core.fence import Position
 from logplayer.errors import Unavailable, UserError
 from logplayer.fsync import make_private_file
@@ -148,7 +148,7 @@ class SqliteTables(TableStore):
             self._broken_before = self._broken()
         return self.position()
 
-    def _store(self, after: Position, aside: list[Message]) -> None:
+    def _store(self, after: Position, aside: list[Delivery]) -> None:
         if aside:
             kept = [(message.index, message.payload) for message in aside]
             self._db.executemany("REPLACE INTO logplayer_quarantine VALUES (?, ?)", kept)
