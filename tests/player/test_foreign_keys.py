@@ -54,12 +54,16 @@ def sqlite_shop(tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgres_shop(postgres_url: str) -> str:
+    """In a database of its own: other tests leave tables with foreign keys in theirs."""
     with psycopg.connect(postgres_url, autocommit=True) as db:
-        db.execute("DROP SCHEMA IF EXISTS shop CASCADE")
+        db.execute("DROP DATABASE IF EXISTS torn WITH (FORCE)")
+        db.execute("CREATE DATABASE torn")
+    torn = urlsplit(postgres_url)._replace(path="/torn").geturl()
+    with psycopg.connect(torn, autocommit=True) as db:
         db.execute("CREATE SCHEMA shop")
         for statement in statements("shop."):
             db.execute(statement.encode())
-    return postgres_url
+    return torn
 
 
 @pytest.fixture
