@@ -102,7 +102,8 @@ MARKS = {
         "tests/log/test_etcd_rights.py",
         *("tests/log/test_standby.py", "tests/log/test_partition.py", "tests/log/test_cluster_security.py"),
         *("tests/log/test_cluster_cli.py", "tests/bench/test_rivals_kafka.py", "tests/bench/test_rivals_postgres.py"),
-        "tests/capture/test_capture_trouble.py",
+        *("tests/capture/test_capture_trouble.py", "tests/capture/test_standby.py"),
+        *("tests/log/test_frozen_server.py", "tests/log/test_kafka_trims.py"),
     ),
     "mutants": ("tests/mutants/test_mutants.py", "tests/sim/test_sim_hunt.py"),
     "cluster": (
@@ -132,7 +133,10 @@ MARKS = {
     ),
     "slow": (
         *("tests/bench/", "tests/demo/", "tests/docs/test_documents.py", "tests/packaging/", "tests/process/"),
-        "tests/api/test_prefork.py",
+        *("tests/api/test_prefork.py", "tests/api/test_sync.py", "tests/test_cli.py"),
+        *("tests/log/test_server_hangs.py", "tests/log/test_log_security.py", "tests/target/test_tables.py"),
+        *("tests/player/test_delivery.py", "tests/player/test_liar.py", "tests/player/test_stuck.py"),
+        *("tests/player/test_security.py", "tests/admin/test_events.py"),
         *("tests/contract/", "tests/spec/", "tests/sim/test_sim_mutants.py", "tests/target/test_store_contract.py"),
         *("tests/log/test_crash_steps.py", "tests/log/test_kit_server.py", "tests/log/test_strangers.py"),
         *("tests/log/test_log_cli.py", "tests/target/test_target_cli.py", "tests/target/test_store_crash_steps.py"),
@@ -152,7 +156,9 @@ def marks_of(item: pytest.Item) -> set[str]:
     found = {mark for mark, places in MARKS.items() if item.nodeid.startswith(places)}
     if SERVERS & set(getattr(item, "fixturenames", ())):
         found.add("servers")
-    return found or {"quick"}
+    if item.get_closest_marker("soak") is None:
+        found = found or {"quick"}
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)  # Before -m chooses.
