@@ -34,6 +34,7 @@ from logplayer.errors import (
 from logplayer.log.chain import chain_at
 from logplayer.log.protocol import History
 from logplayer.spark import event_loop, progress
+from logplayer.spark.jobs import audit as audit_job
 from logplayer.spark.jobs import backfill as backfill_job
 from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.jobs.audit import audit
@@ -272,6 +273,47 @@ def test_an_audit_names_an_entry_that_the_target_should_have_refused(wal: FileWa
     assert not verdict.right
     assert [(d.index, d.key) for d in verdict.differences if "should block" in d.what] == [(2, b"")]
     assert [d.what for d in verdict.differences if d.key == b"k"] == ["is missing"]  # It was not deleted by the log.
+
+
+# --- A log that grows meanwhile ---
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("decided", [False, True])
+def test_an_audit_judges_by_what_the_log_says_after_the_targets_answered(
+    wal: FileWal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decided: bool
+) -> None:
+    payloads = [transaction((b"k%d" % n, b"v", "a")) for n in range(3)]
+    wal.append(payloads)
+    ask = audit_job._positions
+
+    def grown(*given: Any) -> Any:
+        """Between the audit's look at the log and the targets' answers."""
+        fresh = poison("a") if decided else transaction((b"k9", b"v", "a"))
+        wal.append([fresh])
+        if decided:
+            wal.decide(Quarantined("a", 4, "its operation is unknown"), TWO, (("a", ""),))
+        fill_store(wal, tmp_path / "a.db", "a", numbered([*payloads, fresh]), [4] if decided else [], to=wal.last())
+        return ask(*given)
+
+    monkeypatch.setattr(audit_job, "_positions", grown)
+    (tmp_path / "a.db").touch()
+    verdict = verdict_of(wal, tmp_path / "a.db")
+    assert (verdict.right, verdict.problem, verdict.entries) == (True, "", 4)
+
+
+@pytest.mark.usefixtures("here")
+def test_an_audit_judges_a_store_by_what_was_decided_before_its_snapshot(wal: FileWal, tmp_path: Path) -> None:
+    payloads = [transaction((b"k", b"1", "a")), poison("a")]
+    wal.append(payloads[:1])
+    fill_store(wal, tmp_path / "a.db", "a", numbered(payloads[:1]))
+    prepared = audit_job.prepare(wal.address, stores={"a": f"sqlite:{tmp_path}/a.db"}, first_map=TWO)
+    wal.append(payloads[1:])
+    wal.decide(Quarantined("a", 2, "its operation is unknown"), TWO, (("a", ""),))
+    (tmp_path / "a.db").unlink()
+    fill_store(wal, tmp_path / "a.db", "a", numbered(payloads), [2], to=3)
+    [verdict] = audit_job.judge(NO_SPARK, prepared)
+    assert (verdict.right, verdict.index, verdict.entries, verdict.differences) == (True, 3, 2, [])
 
 
 # --- A damaged log, a log that lost entries, a target that is away ---

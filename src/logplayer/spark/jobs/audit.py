@@ -134,6 +134,9 @@ def prepare(
     kept = open_archive(archive, info.log_id) if archive else None
     stood, verdicts = _positions(where, named, security)
     with event_loop.opened(place) as opened:
+        # The log may have grown meanwhile, by entries and by decisions: what a target has now is in what it says now.
+        info = event_loop.run(opened.info())
+        routes = event_loop.run(load_routes(opened, first_map))
         values = {name: event_loop.run(chain_at(opened, found.index)) for name, found in stood.items()}
     for name, found in list(stood.items()):
         verdicts[name].problem = _problem(found, info, values[name])

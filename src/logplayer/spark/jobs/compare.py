@@ -12,10 +12,11 @@ from logplayer.core import digest as digests
 from logplayer.core.fence import Position
 from logplayer.errors import ConfigError, LogError
 from logplayer.log.open import LogPlace
+from logplayer.spark import event_loop
 from logplayer.spark.jobs import expected_state
 from logplayer.spark.jobs.compare_tables import compare_tables
 from logplayer.spark.jobs.verdict import DIFFERENCES_MAX, AuditVerdict, Difference
-from logplayer.spark.routes import Routes, TargetKind
+from logplayer.spark.routes import Routes, TargetKind, load_routes
 from logplayer.spark.source.plan import Piece
 from logplayer.target.places import without_secrets
 from logplayer.target.protocol import Store
@@ -107,9 +108,11 @@ class ComparedStore(NamedTuple):
         """The store may have moved on meanwhile: what came since then is read here."""
         if index <= self.through:
             return self.parts
+        with event_loop.opened(self.log) as opened:  # With what was decided since then.
+            routes = event_loop.run(load_routes(opened, self.routes.maps[0][1]))
         piece = Piece(self.through + 1, index)
         return self.parts + expected_state.fold_piece(
-            expected_state.Job(self.log, piece, self.routes, {self.name: index}, self.folder, self.kinds)
+            expected_state.Job(self.log, piece, routes, {self.name: index}, self.folder, self.kinds)
         )
 
 
