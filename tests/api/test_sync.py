@@ -95,9 +95,11 @@ async def test_the_end_of_a_block_waits_for_what_was_given_up(tmp_path: Path) ->
             producer = log.producer("web-1")
             last = producer.sequence
             os.kill(process.pid, signal.SIGSTOP)
-            threading.Timer(0.5, os.kill, (process.pid, signal.SIGCONT)).start()
-            with pytest.raises(lp.LogUnavailable, match="no answer to transaction"):
-                producer.append(lp.put("k", "v"), timeout=0.05)
+            try:
+                with pytest.raises(lp.LogUnavailable, match="no answer to transaction"):
+                    producer.append(lp.put("k", "v"), timeout=0.05)
+            finally:  # While the end of the block waits.
+                threading.Timer(0.5, os.kill, (process.pid, signal.SIGCONT)).start()
             assert not fails
         return last
 

@@ -216,30 +216,33 @@ async def test_poison_first_in_its_batch_leaves_the_index(served: Served) -> Non
     assert (await served.open())[1].index == 0
 
 
-async def wait_together(served: Served, player: ConformanceStream, *batches: Batch) -> None:
+async def wait_together(served: Served, came: list[int], player: ConformanceStream, *batches: Batch) -> None:
     """The batches wait for the commit of another one, so that the next commit joins them."""
     served.target.gate.clear()
     await player.batch(batch(0))
     await entered(served.target)
+    read = len(came)
     await player.batch(*batches)
-    await asyncio.sleep(0.2)
+    await until(lambda: len(came) == read + len(batches))
     served.target.gate.set()
 
 
-async def test_poison_after_batches_that_were_joined_leaves_the_chain_value_of_their_end(served: Served) -> None:
+async def test_poison_after_batches_that_were_joined_leaves_the_chain_value_of_their_end(
+    served: Served, came: list[int]
+) -> None:
     """The delivery that ends a range has no chain value of its own on the wire."""
     served.target.poison = {4}
     player, _ = await served.open()
-    await wait_together(served, player, batch(1), batch(2), batch(3))
+    await wait_together(served, came, player, batch(1), batch(2), batch(3))
     refused = await player.refused(Refusal.POISON, acks=3)
     assert (refused.index, refused.chain) == (4, value_at(3))
     assert [commit.to for commit in served.target.commits] == [1, 3]
     assert (await served.open())[1].chain == value_at(3)
 
 
-async def test_a_batch_of_another_history_is_not_joined_to_those_before_it(served: Served) -> None:
+async def test_a_batch_of_another_history_is_not_joined_to_those_before_it(served: Served, came: list[int]) -> None:
     player, _ = await served.open()
-    await wait_together(served, player, batch(1), batch(2)._replace(prev_chain=b"another!"), batch(3))
+    await wait_together(served, came, player, batch(1), batch(2)._replace(prev_chain=b"another!"), batch(3))
     refused = await player.refused(Refusal.DIVERGED, acks=2)
     assert (refused.index, refused.chain) == (2, value_at(2))
     assert (await served.open())[1] == (2, digests.extend(0, batch(0, 2).messages), value_at(2))
