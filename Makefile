@@ -61,7 +61,7 @@ cluster: setup  ## Spark under kills, on several addresses with TLS and a token,
 	$(BIN)/pytest -n 2 -m "cluster and not soak" -rs tests/spark
 
 kits: setup  ## The log kit on etcd, NATS and Kafka, with their real servers; the target kit on a target in Go.
-	$(BIN)/pytest -n $(or $(WORKERS),3) -m kits -rs tests/log tests/contract
+	$(BIN)/pytest -n $(or $(WORKERS),3) -m kits -rs tests/log tests/contract tests/process
 
 jvm: setup  ## Build the connector for Spark's real-time mode (needs Maven).
 	tools/jvm

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.rivals import jars
 from tests import ROOT, child_environment
-from tests.servers import find_postgres, missing
+from tests.servers import IN_CI, find_postgres, missing
 
 RUN = """
 import asyncio, os, subprocess, sys, threading, time
@@ -42,7 +43,7 @@ def test_that_never_ends(tmp_path):
     Path(os.environ["LP_TEST_PIDS"]).write_text(" ".join(map(str, pids)))
     time.sleep(1000)
 """
-# Each of these starts servers; PostgreSQL comes last, and the run is killed as soon as it is there.
+# Each of these starts servers; the run is killed as soon as the last one is there.
 SERVERS = """
 import contextlib, os, time
 from pathlib import Path
@@ -54,6 +55,12 @@ def test_that_never_ends(tmp_path, request):
         for name in names:
             if name.endswith("_cluster"):
                 request.getfixturevalue(name)
+            elif name == "kafka_brokers":
+                from tests.kafka_servers import kafka_brokers
+                stack.enter_context(kafka_brokers(1))
+            elif name == "spark":
+                from logplayer.spark.session import make_session
+                assert make_session(master="local[1]").range(3).count() == 3
             else:
                 stack.enter_context(getattr(servers, name)())
         Path(os.environ["LP_TEST_PIDS"]).write_text(str(os.getpid()))
@@ -126,14 +133,25 @@ def test_a_killed_run_leaves_no_servers(folder: Path, killed: str) -> None:
         missing("PostgreSQL or Redis is not installed")
     servers, words = "redis_server postgres_server", ["-n", "1", "--max-worker-restart", "0"]
     if killed == "run":
-        servers, words = f"mariadb_server nats_cluster etcd_cluster {servers}", ["-p", "no:xdist"]
+        servers, words = f"mariadb_server nats_cluster etcd_cluster spark {servers}", ["-p", "no:xdist"]
     with started(folder, SERVERS, *words, servers=servers) as (run, pids):
         assert (run == pids[0]) == (killed == "run")
         told = " ".join(of_the_run(folder))
-        assert all(program in told for program in ("postgres", "redis-server"))
+        programs = ["postgres", "redis-server"]
+        if killed == "run":
+            programs += ["nats-server", "etcd", "org.apache.spark.deploy.SparkSubmit"]
+        assert [program for program in programs if program not in told] == []
         if killed == "worker":
             os.kill(pids[0], signal.SIGKILL)
             _wait(lambda: not any("postgres" in command for command in of_the_run(folder)))
+    _wait(lambda: not of_the_run(folder))
+
+
+def test_a_killed_run_leaves_no_brokers(folder: Path) -> None:
+    if not IN_CI and not jars.fetched("kafka"):
+        missing("Kafka's jars are not fetched; `tools/rivals fetch` does it")
+    with started(folder, SERVERS, "-p", "no:xdist", servers="kafka_brokers"):
+        assert "kafka.Kafka" in " ".join(of_the_run(folder))
     _wait(lambda: not of_the_run(folder))
 
 
