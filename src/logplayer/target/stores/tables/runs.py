@@ -42,6 +42,7 @@ class TableShape(NamedTuple):
     primary: tuple[str, ...]
     unique: tuple[frozenset[str], ...]  # The columns of each unique key, the primary key included.
     limits: Mapping[str, Limit] = NO_LIMITS  # Of columns that would change some values in silence.
+    fixed: frozenset[str] = frozenset()  # Columns that no UPDATE can set: GENERATED ALWAYS AS IDENTITY.
 
 
 class Decoder:
