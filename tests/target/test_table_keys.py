@@ -113,3 +113,64 @@ def test_a_row_that_a_trigger_leaves_out_is_not_called_different(postgres: Playe
     )
     postgres.play([lp.table(postgres.place.table).put(id=1, n=1)])
     assert run_sql(postgres.place, "SELECT * FROM {table}") == []
+
+
+# --- ON UPDATE CASCADE: the database moves rows before the log says so. ------------------------------------
+
+
+@pytest.fixture
+def family(table_place: Place) -> Iterator[Played]:
+    """Parents 1 and 5, and children whose key has the foreign key: those of 1 are (1, 1) and (1, 2)."""
+    made = Played(table_place)
+    run_sql(
+        table_place,
+        "CREATE TABLE p_{table} (id INT PRIMARY KEY)",
+        "CREATE TABLE c_{table} (p INT NOT NULL, n INT NOT NULL, v VARCHAR(9), PRIMARY KEY (p, n),"
+        " FOREIGN KEY (p) REFERENCES p_{table} (id) ON UPDATE CASCADE)",
+    )
+    parents, children = (
+        lp.table(f"{one}_{table_place.table}", key=key) for one, key in (("p", "id"), ("c", ("p", "n")))
+    )
+    made.play([parents.put(id=1), parents.put(id=5)], [children.put(p=1, n=nth, v="a") for nth in (1, 2)])
+    yield made
+    made.store.close()
+
+
+def rows_of_children(family: Played) -> list[tuple[object, ...]]:
+    return run_sql(family.place, "SELECT p, n, v FROM c_{table} ORDER BY 1, 2")
+
+
+def test_a_row_that_a_cascade_has_moved_gets_the_rest_of_its_patch(family: Played) -> None:
+    name = family.place.table
+    family.play(
+        [
+            moved(f"p_{name}", {"id": 1}, {"id": 2}),
+            moved(f"c_{name}", {"p": 1, "n": 1}, {"p": 2, "v": "b"}),
+            moved(f"c_{name}", {"p": 1, "n": 2}, {"p": 2}),
+        ]
+    )
+    assert rows_of_children(family) == [(2, 1, "b"), (2, 2, "a")]
+    family.play([lp.table(f"c_{name}", key=("p", "n")).patch(p=2, n=2, v="d")])
+    assert rows_of_children(family) == [(2, 1, "b"), (2, 2, "d")]
+
+
+def test_a_row_that_is_at_neither_key_is_refused(family: Played) -> None:
+    name = family.place.table
+    said = family.refuses([moved(f"c_{name}", {"p": 1, "n": 7}, {"p": 5, "v": "b"})])
+    assert f"has no row c_{name}/1/7 to patch" in said
+
+
+def test_a_row_that_is_at_both_keys_is_refused(family: Played) -> None:
+    """No cascade has moved it, so the row at the new key is another one."""
+    name = family.place.table
+    children = lp.table(f"c_{name}", key=("p", "n"))
+    family.play([children.put(p=5, n=1, v="other")])
+    family.refuses([moved(f"c_{name}", {"p": 1, "n": 1}, {"p": 5, "v": "b"})])
+    assert rows_of_children(family) == [(1, 1, "a"), (1, 2, "a"), (5, 1, "other")]
+
+
+def test_a_patch_that_keeps_the_key_needs_its_row(family: Played) -> None:
+    name = family.place.table
+    family.play([moved(f"p_{name}", {"id": 1}, {"id": 2})])
+    said = family.refuses([lp.table(f"c_{name}", key=("p", "n")).patch(p=1, n=1, v="b")])
+    assert f"has no row c_{name}/1/1 to patch" in said
