@@ -174,3 +174,105 @@ def test_a_patch_that_keeps_the_key_needs_its_row(family: Played) -> None:
     family.play([moved(f"p_{name}", {"id": 1}, {"id": 2})])
     said = family.refuses([lp.table(f"c_{name}", key=("p", "n")).patch(p=1, n=1, v="b")])
     assert f"has no row c_{name}/1/1 to patch" in said
+
+
+# --- Texts that MySQL's collations take for the same. -----------------------------------------------------
+
+
+@pytest.fixture
+def mysql(mysql_url: str) -> Iterator[Played]:
+    made = Played(Place("mysql-tables", "", mysql_url))
+    yield made
+    made.store.close()
+
+
+def names(mysql: Played, kind: str = "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci") -> lp.Table:
+    run_sql(mysql.place, f"CREATE TABLE {{table}} (name {kind} PRIMARY KEY, n INT, mail VARCHAR(9) UNIQUE)")
+    return lp.table(mysql.place.table, key="name")
+
+
+def rows_of(mysql: Played) -> list[tuple[object, ...]]:
+    return run_sql(mysql.place, "SELECT name, n FROM {table} ORDER BY n")
+
+
+@pytest.mark.parametrize("other", ["Alice", "alice ", "ALICE", "älice"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_text_that_the_collation_takes_for_another_is_refused(mysql: Played, other: str, count: int) -> None:
+    table = names(mysql)
+    before = [table.put(name=f"m{nth}", n=nth) for nth in range(1, count)]
+    mysql.play([table.put(name="alice", n=100)])
+    said = mysql.refuses(before, [table.put(name=other, n=200)])
+    assert f"column 'name' (varchar(20)) takes {other!r} for 'alice', which is another row" in said
+    assert f"ALTER TABLE {mysql.place.table} MODIFY name varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_" in said
+    remedy = said.partition("(ALTER")[2].partition(" NOT NULL)")[0]
+    run_sql(mysql.place, f"ALTER{remedy} NOT NULL")
+    mysql.play([table.put(name=other, n=200)])
+    assert rows_of(mysql) == [("alice", 100), (other, 200)]
+
+
+def test_two_such_texts_in_one_batch_are_refused(mysql: Played) -> None:
+    table = names(mysql)
+    assert "takes 'Bob' for 'bob'" in mysql.refuses([table.put(name="bob", n=1), table.put(name="Bob", n=2)])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_patches_and_deletes_leave_such_a_row_alone(mysql: Played, count: int) -> None:
+    """They are for a row that is not there: it was quarantined, for example."""
+    table = names(mysql)
+    mysql.play([table.put(name=f"alice{nth}", n=nth) for nth in range(count)])
+    mysql.play([table.delete(name=f"Alice{nth}") for nth in range(count)])
+    assert "has no row" in mysql.refuses([table.patch(name=f"Alice{nth}", n=7) for nth in range(count)])
+    assert rows_of(mysql) == [(f"alice{nth}", nth) for nth in range(count)]
+    mysql.play([table.patch(name=f"alice{nth}", n=7) for nth in range(count)])
+    mysql.play([table.delete(name=f"alice{nth}") for nth in range(count)])
+    assert rows_of(mysql) == []
+
+
+def test_such_a_text_in_a_key_of_several_columns(mysql: Played) -> None:
+    run_sql(mysql.place, "CREATE TABLE {table} (id INT, name VARCHAR(20), n INT, PRIMARY KEY (id, name))")
+    table = lp.table(mysql.place.table, key=("id", "name"))
+    mysql.play([table.put(id=1, name="100%", n=1), table.put(id=2, name="a", n=2)])
+    mysql.play([table.delete(id=1, name="nobody"), table.delete(id=2, name="A")])
+    assert "takes 'A' for 'a'" in mysql.refuses([table.put(id=2, name="A", n=3)])
+    mysql.play([table.put(id=1, name="100%", n=4)], [table.patch(id=2, name="a", n=5)])
+    mysql.play([moved(mysql.place.table, {"id": 2, "name": "a"}, {"name": "A"})])
+    assert rows_of(mysql) == [("100%", 4), ("A", 5)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["VARCHAR(20) CHARACTER SET latin1", "CHAR(20)", "VARCHAR(20) COLLATE utf8mb4_bin", "ENUM('é', 'x')"]
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_same_text_is_the_same_row_in_any_character_set(mysql: Played, kind: str, count: int) -> None:
+    table = names(mysql, kind)
+    for number in (1, 2):
+        mysql.play([table.put(name=name, n=number) for name in ("é", "x")[:count]])
+    mysql.play([table.patch(name="é", n=3)])
+    assert rows_of(mysql)[-1] == ("é", 3)
+    mysql.play([table.delete(name=name) for name in ("é", "x")])
+    assert rows_of(mysql) == []
+
+
+def test_a_text_that_is_padded_is_the_same_row(mysql: Played) -> None:
+    """PostgreSQL gives the text of a ``char(3)`` with its blanks, and MySQL keeps it without them."""
+    table = names(mysql, "CHAR(3)")
+    for number in (1, 2):
+        mysql.play([table.put(name="a  ", n=number)])
+    mysql.play([table.patch(name="a  ", n=3)], [table.put(name="b  ", n=4)], [table.delete(name="b  ")])
+    assert rows_of(mysql) == [("a", 3)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_unique_key_that_may_be_null_is_never_made_null(mysql: Played, count: int) -> None:
+    """The rows' key is not the primary key, and another unique key is in the way."""
+    run_sql(
+        mysql.place,
+        "CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY, n INT,"
+        " name VARCHAR(9) UNIQUE, mail VARCHAR(9) UNIQUE)",
+    )
+    table = lp.table(mysql.place.table, key="name")
+    mysql.play([table.put(name="a", mail="m", n=1)])
+    more = [table.put(name=f"x{nth}", mail=f"x{nth}", n=5) for nth in range(count - 1)]
+    assert "Duplicate entry 'm'" in mysql.refuses([*more, table.put(name="b", mail="m", n=2)])
+    mysql.play([*more, table.put(name="a", mail="m", n=3)])
+    assert rows_of(mysql)[0] == ("a", 3)
