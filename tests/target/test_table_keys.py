@@ -9,6 +9,7 @@ import pytest
 import logplayer as lp
 from logplayer.core.entry import Delivery, Mutation, Session
 from logplayer.errors import Poison
+from logplayer.log.mutations import Table
 from logplayer.target.stores.open import open_store
 from logplayer.wire.rows import Column, Op, encode_row
 from tests.target.store_places import Place, opening, playing, run_sql
@@ -186,7 +187,7 @@ def mysql(mysql_url: str) -> Iterator[Played]:
     made.store.close()
 
 
-def names(mysql: Played, kind: str = "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci") -> lp.Table:
+def names(mysql: Played, kind: str = "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci") -> Table:
     run_sql(mysql.place, f"CREATE TABLE {{table}} (name {kind} PRIMARY KEY, n INT, mail VARCHAR(9) UNIQUE)")
     return lp.table(mysql.place.table, key="name")
 

@@ -71,7 +71,7 @@ def compared(text: str, kind: str) -> str:
     """How a column of this type, or a value for it, is compared: texts to the byte.
 
     A collation may take 'Alice' for 'alice', and most take 'a ' for 'a'. Those are two rows in the log. The trailing
-    blanks of a ``char`` are no part of what it holds.
+    blanks of a ``char`` do not belong to its value.
     """
     if not is_text(kind):
         return text
