@@ -7,6 +7,7 @@ the target right now, as its player says. Anything else needs ``--force``.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +19,17 @@ from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.members import decide
 from logplayer.cli.options import common_options, merge, player_option
 from logplayer.cli.security import security_options
+from logplayer.cli.target import place_options
 from logplayer.config import Config
 from logplayer.core.entry import Quarantined, QuarantineRevoked
 from logplayer.errors import ConfigError, LogPlayerError
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log
+from logplayer.player.decisions import Kept
 from logplayer.player.decisions import redrive as append_again
 from logplayer.player.quarantine_rules import QuarantineFacts, check_quarantine, check_revocation
 from logplayer.target import client
+from logplayer.target.stores.open import open_store
 
 POSITION_SECONDS = 3.0
 
@@ -171,32 +175,65 @@ async def _unquarantine(
 @common_options
 @click.argument("name")
 @click.option("--index", required=True, type=click.IntRange(min=1), help="The entry.")
+@functools.partial(place_options, required=False)
 @json_option
 @security_options(server=False)
-def redrive(config_path: str | None, log_address: str, name: str, index: int, as_json: bool, **secure: Any) -> None:
+def redrive(
+    config_path: str | None,
+    log_address: str,
+    name: str,
+    index: int,
+    kind: str | None,
+    path: str,
+    url: str,
+    schema: str,
+    mapping: str,
+    as_json: bool,
+    **secure: Any,
+) -> None:
     """Apply a quarantined entry at NAME after all, once what refused it is repaired.
 
     What NAME was to get of the entry is appended as a new one, so it is applied after all that came since. The log
-    takes it once: to call this again changes nothing.
+    takes it once: to call this again changes nothing. If the log has trimmed the entry, NAME still has it: give its
+    store, as 'logplayer target serve' has it.
 
     \b
     logplayer target redrive shard2 --index 4711
+    logplayer target redrive shard2 --index 4711 --store sqlite --path shard2.db
     """
     merged = merge(config_path, log_address, secure=secure)
-    appended, repeated = run_loop(_redrive(merged, name, index))
+    if kind is None and (path or url or schema or mapping):
+        raise ConfigError("--path, --url, --schema and --mapping say where a store is; give --store with them")
+    place = {"path": path, "url": url, "schema": schema, "mapping": mapping}
+    kept = _kept(kind, name, index, place) if kind else None
+    appended, repeated = run_loop(_redrive(merged, name, index, kept))
     facts = {"index": appended, "of": index, "target": name, "repeated": repeated}
     text = f"entry {index} was redriven already, as" if repeated else f"{name} gets entry {index} again, as"
     click.echo(json.dumps(facts) if as_json else f"{text} entry {appended}")
 
 
-async def _redrive(merged: Config, name: str, index: int) -> tuple[int, bool]:
+def _kept(kind: str, name: str, index: int, place: Mapping[str, Any]) -> Kept:
+    """The entry as the target's own store keeps it."""
+    store = open_store(kind, name, read_only=True, **place)
+    try:
+        found = dict(store.quarantine())
+        log_id = store.position().log_id
+    finally:
+        store.close()
+    if index not in found:
+        listed = f"only {', '.join(map(str, sorted(found)))}" if found else "and no other"
+        raise ConfigError(f"the quarantine of {name} has no entry {index}, {listed}; check --index and --store")
+    return Kept(log_id, found[index])
+
+
+async def _redrive(merged: Config, name: str, index: int, kept: Kept | None) -> tuple[int, bool]:
     log = await open_log(merged.log, security=merged.security)
     try:
         control = (await chain.load(log)).control(merged.map)
         if name not in control.members:
             raise ConfigError(f"{name} is not a member; the log knows {', '.join(control.members) or 'none'}")
         before = (await log.info()).last
-        appended = await append_again(log, control, name, index)
+        appended = await append_again(log, control, name, index, kept)
         return appended, appended <= before
     finally:
         await log.close()

@@ -59,7 +59,9 @@ class StoreKind(click.Choice[str]):
         return value if ":" in str(value) else super().convert(value, param, ctx)
 
 
-def place_options(command: Callable[..., Any], kinds: click.ParamType[Any] | None = None) -> Callable[..., Any]:
+def place_options(
+    command: Callable[..., Any], kinds: click.ParamType[Any] | None = None, *, required: bool = True
+) -> Callable[..., Any]:
     """Which store, and where."""
     command = click.option("--url", default="", callback=_url, help="Where the server is (postgres, redis, mysql).")(
         command
@@ -84,7 +86,7 @@ def place_options(command: Callable[..., Any], kinds: click.ParamType[Any] | Non
         "--schema", default="", help="For postgres-tables: where the tables are.  [default: public]"
     )(command)
     known = kinds or click.Choice(list(STORES))
-    return click.option("--store", "kind", type=known, required=True, help="The kind of store.")(command)
+    return click.option("--store", "kind", type=known, required=required, help="The kind of store.")(command)
 
 
 def _url(context: click.Context, _: click.Parameter, url: str) -> str:

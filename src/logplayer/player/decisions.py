@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from logplayer.core.control_state import Control
 from logplayer.core.entry import (
@@ -13,12 +14,12 @@ from logplayer.core.entry import (
     TargetAdded,
     TargetRemoved,
 )
-from logplayer.errors import ConfigError
+from logplayer.errors import ConfigError, CorruptEntry, Trimmed
 from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log, NewEntry
 from logplayer.player.entries import read_entries
 from logplayer.player.maps import map_text
-from logplayer.wire.entries import route_transaction
+from logplayer.wire.entries import for_target, route_transaction
 
 REDRIVE = "redrive/"  # Of the producer of an entry that is applied later.
 
@@ -38,20 +39,56 @@ async def decide_on(
     return index
 
 
-async def redrive(log: Log, control: Control, target: str, index: int) -> int:
+class Kept(NamedTuple):
+    """An entry in the quarantine of a target's store."""
+
+    log_id: str  # Of the log that the store has it from.
+    payload: bytes
+
+
+async def redrive(log: Log, control: Control, target: str, index: int, kept: Kept | None = None) -> int:
     """Append what ``target`` was to get of the entry at ``index`` as a new transaction; returns its index.
 
-    However often this is called, the log takes it once. The new entry comes after all that was appended since.
+    However often this is called, the log takes it once. The new entry comes after all that was appended since, and
+    names the target: the map may give these keys to another one by now. ``kept`` is used if the log has trimmed the
+    entry.
     """
     if index not in control.quarantined.get(target, ()):
         raise ConfigError(f"entry {index} is not quarantined at {target}; redrive one that is")
-    record = await chain.first_record(log, index, index)
+    producer = f"{REDRIVE}{target}/{index}"
+    before = await log.newest(producer)
+    if before.sequence:
+        return before.index
+    part = for_target(await _part(log, control, target, index, kept), target)
+    [appended] = await log.append([NewEntry(producer, 1, part)])
+    return appended
+
+
+async def _part(log: Log, control: Control, target: str, index: int, kept: Kept | None) -> bytes:
+    """What the target was to get: of the log, or of the target itself."""
+    try:
+        record = await chain.first_record(log, index, index)
+    except (Trimmed, CorruptEntry) as error:
+        if kept is not None:
+            return await _kept_part(log, target, kept)
+        if isinstance(error, CorruptEntry):
+            raise
+        raise ConfigError(
+            f"the log has trimmed entry {index}; {target} keeps it in its quarantine: give --store, and --path or "
+            f"--url, to 'logplayer target redrive {target} --index {index}', as 'logplayer target serve' has them"
+        ) from None
     [entry] = read_entries([record])
     part = control.router.split(entry, route_transaction).get(target)
     if part is None:
-        raise ConfigError(f"entry {index} has nothing for {target}")
-    [appended] = await log.append([NewEntry(f"{REDRIVE}{target}/{index}", 1, part)])
-    return appended
+        raise ConfigError(f"entry {index} has nothing for {target}; nothing of it is missing there")
+    return part
+
+
+async def _kept_part(log: Log, target: str, kept: Kept) -> bytes:
+    ours = (await log.info()).log_id
+    if kept.log_id != ours:
+        raise ConfigError(f"this store of {target} plays log {kept.log_id}, not this one ({ours}); check --store")
+    return kept.payload
 
 
 def _check(record: Decision, control: Control, last: int) -> None:

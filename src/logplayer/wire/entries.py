@@ -65,6 +65,17 @@ def route_transaction(payload: bytes, owner: Owner) -> tuple[dict[str, bytes], i
     return join_parts(mutations, owner, headers)
 
 
+def for_target(payload: bytes, target: str) -> bytes:
+    """The same transaction, all of it for this target, whatever a map says. Raises Malformed if it is none."""
+    try:
+        transaction = pb.Transaction.FromString(payload)
+    except DecodeError as error:
+        raise Malformed(f"{len(payload)} bytes are not a transaction: {error}") from error
+    for mutation in transaction.mutations:
+        mutation.target = target
+    return transaction.SerializeToString()
+
+
 def decode_transaction(payload: bytes) -> list[tuple[bytes, bytes | None]]:
     """The changes in an encoded ``Transaction``, in order: key and value; the value is None for a delete."""
     changes = fastpath.read_changes(payload)

@@ -7,9 +7,9 @@ statement of many rows may be refused for its order within (a unique value that 
 
 A put writes the whole row whether it is there or not; columns that it does not name keep their value, or get their
 default. A patch needs a row that is there. A delete does not: a foreign key may have deleted it already (ON DELETE
-CASCADE). Constraints and triggers of the schema stay on, and entries are applied whole and in the log's order, so what
-the source allowed passes here.
-"""
+CASCADE). Nor does a patch that changes the key: ON UPDATE CASCADE may have moved the row, which then gets the rest.
+Constraints and triggers of the schema stay on, and entries are applied whole and in the log's order, so what the source
+allowed passes here."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from logplayer.target.stores.tables.runs import (
     check_values,
     deleted_table,
     known_table,
+    moved,
 )
 from logplayer.wire.fastpath import RowForm
 from logplayer.wire.rows import Column, Op, row_key
@@ -248,6 +249,9 @@ class TableStore(Store, abc.ABC):
         check_values(run, self._limits[form])
         found = self._write(run, shape, careful=careful)
         if form.op == Op.PATCH and found < len(run.rows):
+            at_new_key = moved(run) if careful else None
+            if at_new_key is not None and self._write(at_new_key, shape, careful=True):
+                return  # The parent's row was written before this one, and a cascade has moved it.
             raise RowRefused(
                 f"table {form.table!r} has no row {run.key.decode(errors='replace')} to patch; put the row first, or "
                 "quarantine the entry"

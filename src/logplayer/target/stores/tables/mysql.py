@@ -6,7 +6,8 @@ a row for each target. Tables of another engine are refused: a rollback would le
 ``INSERT ... ON DUPLICATE KEY UPDATE`` takes a row for the one that it duplicates in ANY unique key, and would then
 change another row in silence. So the statement checks it: ``id = IF(id <=> VALUES(id), id, NULL)`` comes first, and
 null for a column of the primary key is an error in strict mode, which is switched on. The rows are then written one
-by one, by UPDATE where the key is there and INSERT where not, and what that says is the truth.
+by one, by UPDATE where the key is there and INSERT where not, and what that says is the truth. So are rows whose key is
+not the primary one. Texts in keys are compared by their bytes: a collation may take 'Alice' for 'alice'.
 
 MySQL commits before and after every statement that changes a schema, so such an entry is refused.
 """
@@ -36,12 +37,16 @@ from logplayer.target.stores.tables.base import TableStore
 from logplayer.target.stores.tables.exact import limits_of
 from logplayer.target.stores.tables.mapping import NO_MAPPING, TableMapping
 from logplayer.target.stores.tables.mysql_codes import ABOUT_ROWS
+from logplayer.target.stores.tables.mysql_put import put_row
 from logplayer.target.stores.tables.mysql_text import (
     LITERALS,
+    Types,
     change,
+    change_values,
+    delete_many,
     identifier,
+    is_text,
     marks,
-    others_first,
     put_around,
     quoted,
 )
@@ -220,18 +225,21 @@ class MysqlTables(TableStore):
             for value in (value for row in rows for value in row if isinstance(value, float)):
                 _number(value)
         with self._db.cursor() as cursor:
-            if form.op == Op.PUT and not careful:
-                return sum(map(cursor.execute, self._puts(form, rows)))
+            # Columns of another key than the primary one may be null: what checks them would make them so.
+            if form.op == Op.PUT and not careful and set(form.key_names) == set(shape.primary):
+                return sum(map(cursor.execute, self._puts(form, shape.types, rows)))
             if form.op == Op.PUT:
-                return self._put_one(cursor, form, rows[0])
+                return sum(put_row(cursor, form, shape.types, row, run.key) for row in rows)
             if form.op == Op.DELETE and len(form.names) == 1:
-                sql = f"DELETE FROM {quoted(form.table)} WHERE {quoted(form.names[0])} IN ({marks(len(rows))})"
-                return int(cursor.execute(sql, [row[0] for row in rows]))
-            return int(cursor.executemany(change(form), [others_first(form, row) for row in rows]) or 0)
+                [name], values = form.names, [row[0] for row in rows]
+                kind = shape.types[name]
+                return int(cursor.execute(delete_many(form.table, name, kind, len(rows)), values * (1 + is_text(kind))))
+            changes = [change_values(form, shape.types, row) for row in rows]
+            return int(cursor.executemany(change(form, shape.types), changes) or 0)
 
-    def _puts(self, form: RowForm, rows: list[tuple[Any, ...]]) -> Iterator[str]:
+    def _puts(self, form: RowForm, types: Types, rows: list[tuple[Any, ...]]) -> Iterator[str]:
         """The statements that put rows. The driver looks up how to write each value; here each column is looked up."""
-        first, last = self._statements.get(form) or self._statements.setdefault(form, put_around(form))
+        first, last = self._statements.get(form) or self._statements.setdefault(form, put_around(form, types))
         columns = [self._literals(column) for column in zip(*rows, strict=True)]
         texts = list(map(", ".join, zip(*columns, strict=True)))
         count = max(1, len(texts) * _STATEMENT_LENGTH // max(1, sum(map(len, texts))))  # As many as fit on average.
@@ -249,17 +257,6 @@ class MysqlTables(TableStore):
     def _forget(self) -> None:
         super()._forget()
         self._statements.clear()
-
-    def _put_one(self, cursor: Any, form: RowForm, row: tuple[Any, ...]) -> int:
-        """UPDATE, or INSERT if the key is not there: no other unique key can be taken for it."""
-        if form.other_names and cursor.execute(change(form), others_first(form, row)):
-            return 1
-        where = " AND ".join(f"{quoted(name)} = %s" for name in form.key_names)
-        keys = [value for value, key in zip(row, form.keys, strict=True) if key]
-        if cursor.execute(f"SELECT 1 FROM {quoted(form.table)} WHERE {where} FOR UPDATE", keys):
-            return 1
-        names = ", ".join(map(quoted, form.names))
-        return int(cursor.execute(f"INSERT INTO {quoted(form.table)} ({names}) VALUES ({marks(len(row))})", row))
 
     def _run_statement(self, sql: str) -> None:
         raise RowRefused(

@@ -4,6 +4,9 @@ Position and quarantine are in a schema beside it, ``logplayer_<name>``, as :mod
 them, and every connection is prepared as there. A run is one statement over arrays: ``INSERT ... SELECT FROM
 unnest(...)``. Arrays are cast to the type of the column without its length, so that a text that is too long is refused
 and not cut. Tables with columns that are arrays themselves are written row by row, in a pipeline.
+
+A column that is GENERATED ALWAYS AS IDENTITY takes the log's value where a row is inserted (OVERRIDING SYSTEM VALUE),
+but no UPDATE may set it. So an UPDATE compares it, and a row that has another value is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ _FOR_GOOD = (
 _JSON = 1 << 12  # Of the kinds of a run: field json of Value.
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, -1),
-  CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END
+  CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END,
+  a.attidentity = 'a'
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -118,9 +122,15 @@ class PostgresTables(TableStore):
         self._own._store(self._db, after)
 
     def _write(self, run: RowRun, shape: TableShape, *, careful: bool) -> int:
+        found = self._write_rows(run, shape)
+        if found < len(run.rows) and shape.fixed.intersection(run.form.other_names):
+            self._check_fixed(run, shape, careful=careful)
+        return found
+
+    def _write_rows(self, run: RowRun, shape: TableShape) -> int:
         form = run.form
         if len(run.rows) == 1 or any(shape.types[name].endswith("[]") for name in form.names):
-            return self._write_each(run)
+            return self._write_each(run, shape)
         columns: list[list[Any]] = list(map(list, zip(*run.rows, strict=True)))
         if run.kinds & _JSON:
             columns = list(map(_to_postgres, columns))
@@ -144,19 +154,20 @@ class PostgresTables(TableStore):
         source = sql.SQL("unnest({}) AS v({})").format(arrays, sql.SQL(", ").join(aliases))
         new = [sql.SQL("v.{}").format(alias) for alias in aliases]
         if form.op == Op.PUT:
-            return self._put(form, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
-        return self._change(form, new, source)
+            return self._put(form, shape, sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(new), source))
+        return self._change(form, shape, new, source)
 
-    def _write_each(self, run: RowRun) -> int:
+    def _write_each(self, run: RowRun, shape: TableShape) -> int:
         """One statement for each row."""
         form = run.form
         marks = [sql.Placeholder()] * len(form.names)
         order = list(range(len(form.names)))
         if form.op == Op.PUT:
-            statement = self._put(form, sql.SQL("VALUES ({})").format(sql.SQL(", ").join(marks)))
+            statement = self._put(form, shape, sql.SQL("VALUES ({})").format(sql.SQL(", ").join(marks)))
         else:
-            order.sort(key=lambda nth: form.keys[nth])  # As the statement has them: the key is last.
-            statement = self._change(form, marks, None)
+            where = _compared(form, shape)
+            order.sort(key=lambda nth: where[nth])  # As the statement has them: what is compared is last.
+            statement = self._change(form, shape, marks, None)
         rows = [_to_postgres([row[nth] for nth in order]) for row in run.rows]
         if len(rows) == 1:
             return self._db.execute(statement, rows[0]).rowcount
@@ -164,31 +175,58 @@ class PostgresTables(TableStore):
             cursor.executemany(statement, rows)
             return cursor.rowcount
 
-    def _put(self, form: RowForm, values: sql.Composable) -> sql.Composed:
-        changed = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in form.other_names]
-        return sql.SQL("INSERT INTO {} ({}) {} ON CONFLICT ({}) DO {}").format(
+    def _put(self, form: RowForm, shape: TableShape, values: sql.Composable) -> sql.Composed:
+        fixed = shape.fixed.intersection(form.other_names)
+        changed = [name for name in form.other_names if name not in fixed]
+        if fixed and not changed:
+            changed = form.key_names[:1]  # It has the value: a row that is there must be met, to be compared.
+        setting = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed)
+        same = [sql.SQL("t.{0} = excluded.{0}").format(sql.Identifier(name)) for name in sorted(fixed)]
+        where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(same)) if same else sql.SQL("")
+        return sql.SQL("INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE {} ON CONFLICT ({}) DO {}").format(
             self._table(form.table),
             sql.SQL(", ").join(map(sql.Identifier, form.names)),
             values,
             sql.SQL(", ").join(map(sql.Identifier, form.key_names)),
-            sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changed)) if changed else sql.SQL("NOTHING"),
+            sql.SQL("UPDATE SET {}{}").format(setting, where) if changed else sql.SQL("NOTHING"),
         )
 
-    def _change(self, form: RowForm, new: list[Any], source: sql.Composable | None) -> sql.Composed:
+    def _change(self, form: RowForm, shape: TableShape, new: list[Any], source: sql.Composable | None) -> sql.Composed:
         """An UPDATE or a DELETE; ``new`` stands for the values in the order of the columns."""
         table = sql.Identifier("t")
-        pairs = list(zip(form.names, form.keys, new, strict=True))
+        pairs = list(zip(form.names, _compared(form, shape), new, strict=True))
         where = sql.SQL(" AND ").join(
-            sql.SQL("{}.{} = {}").format(table, sql.Identifier(name), value) for name, key, value in pairs if key
+            sql.SQL("{}.{} = {}").format(table, sql.Identifier(name), value)
+            for name, compared, value in pairs
+            if compared
         )
         if form.op == Op.DELETE:
             using = sql.SQL("USING {} ").format(source) if source is not None else sql.SQL("")
             return sql.SQL("DELETE FROM {} AS t {}WHERE {}").format(self._table(form.table), using, where)
-        changed = sql.SQL(", ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, key, value in pairs if not key
-        )
+        changed = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, compared, value in pairs if not compared
+        ] or [sql.SQL("{0} = t.{0}").format(sql.Identifier(form.key_names[0]))]
         using = sql.SQL("FROM {} ").format(source) if source is not None else sql.SQL("")
-        return sql.SQL("UPDATE {} AS t SET {} {}WHERE {}").format(self._table(form.table), changed, using, where)
+        return sql.SQL("UPDATE {} AS t SET {} {}WHERE {}").format(
+            self._table(form.table), sql.SQL(", ").join(changed), using, where
+        )
+
+    def _check_fixed(self, run: RowRun, shape: TableShape, *, careful: bool) -> None:
+        """Refuse a row that is there, and has another value where no UPDATE can set one."""
+        form, row = run.form, run.rows[0]
+        keys = {name: value for name, key, value in zip(form.names, form.keys, row, strict=True) if key}
+        where = sql.SQL(" AND ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder()) for name in keys
+        )
+        there = sql.SQL("SELECT FROM {} WHERE {}").format(self._table(form.table), where)
+        if careful and self._db.execute(there, list(keys.values())).fetchone() is None:
+            return  # A patch of a row that is not there, or a row that a trigger has left out.
+        column = min(shape.fixed.intersection(form.other_names))
+        raise RowRefused(
+            f"row {run.key.decode(errors='replace')}: column {column!r} is GENERATED ALWAYS AS IDENTITY "
+            "and has another value, which PostgreSQL lets nobody change; "
+            f"ALTER TABLE {form.table} ALTER COLUMN {column} SET GENERATED BY DEFAULT, or quarantine the entry"
+        )
 
     def _table(self, name: str) -> sql.Identifier:
         return self._named.get(name) or sql.Identifier(self._tables_schema, name)
@@ -233,8 +271,9 @@ class PostgresTables(TableStore):
         keys = db.execute(_KEYS, (name,)).fetchall()
         primary = next((tuple(names) for is_primary, names in keys if is_primary), ())
         unique = tuple(frozenset(names) for _, names in keys)
-        limits = limits_of({column: declared for column, _, declared in columns}, fraction=6)
-        return TableShape({column: kind for column, kind, _ in columns}, primary, unique, limits)
+        limits = limits_of({column: declared for column, _, declared, _ in columns}, fraction=6)
+        fixed = frozenset(column for column, _, _, always in columns if always)
+        return TableShape({column: kind for column, kind, _, _ in columns}, primary, unique, limits, fixed)
 
     def _is_for_good(self, error: Exception) -> bool:
         return isinstance(error, _FOR_GOOD)
@@ -319,6 +358,11 @@ def _readable(name: str, kind: str) -> sql.Composable:
     """A column as Python can hold it: json as its text."""
     column = sql.Identifier(name)
     return sql.SQL("{}::text").format(column) if kind in ("json", "jsonb") else column
+
+
+def _compared(form: RowForm, shape: TableShape) -> list[bool]:
+    """Of each column whether an UPDATE or a DELETE compares it: the key, and what cannot be set."""
+    return [key or name in shape.fixed for name, key in zip(form.names, form.keys, strict=True)]
 
 
 def _to_postgres(values: list[Any]) -> list[Any]:

@@ -42,6 +42,7 @@ class TableShape(NamedTuple):
     primary: tuple[str, ...]
     unique: tuple[frozenset[str], ...]  # The columns of each unique key, the primary key included.
     limits: Mapping[str, Limit] = NO_LIMITS  # Of columns that would change some values in silence.
+    fixed: frozenset[str] = frozenset()  # Columns that no UPDATE can set: GENERATED ALWAYS AS IDENTITY.
 
 
 class Decoder:
@@ -209,3 +210,19 @@ def check_values(run: RowRun, limits: Iterable[tuple[int, Limit]]) -> None:
                     f"row {run.key.decode(errors='replace')}: column {run.form.names[nth]!r} ({limit.declared}) cannot "
                     f"hold {value!r:.60} as it is; widen the column (ALTER TABLE), or quarantine the entry"
                 )
+
+
+def moved(run: RowRun) -> RowRun | None:
+    """The patch of one row that changes the key, of the row that has the new key; None if it does not change it."""
+    form, [row] = run.form, run.rows
+    new = {name: value for name, key, value in zip(form.names, form.keys, row, strict=True) if not key}
+    if not any(name in new for name in form.key_names):
+        return None
+    found = RowRun(form, run.key)
+    found.kinds = run.kinds
+    found.rows = [
+        tuple(
+            new.get(name, value) if key else value for name, key, value in zip(form.names, form.keys, row, strict=True)
+        )
+    ]
+    return found
