@@ -27,7 +27,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from logplayer.admin.app import Facts
-from logplayer.admin.http_server import HttpServer
 from logplayer.config import Config
 from logplayer.core.entry import Takeover
 from logplayer.errors import ConfigError, LogError, LogPlayerError, UserError
@@ -86,7 +85,7 @@ class Realtime:
         self._batch_seconds = batch_seconds
         self._listener = BeatListener()
         self._log: Log
-        self._beats: HttpServer | None = None
+        self._closing = contextlib.ExitStack()  # What is open beside the query: the log, the port for the tasks.
         self._driver = DriverPort()
         self._epoch = 0
         self._end: LogEnd | None = None
@@ -99,7 +98,7 @@ class Realtime:
         self._stop = threading.Event()
         self._over = threading.Event()
         self._ended: Ended | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._state, self._reason, self._starts = "new", "", 0
 
     # --- For its user ---
@@ -116,19 +115,13 @@ class Realtime:
         """
         if self._thread is not None:
             raise ConfigError("this query was started already; make another one with lp.spark.realtime")
-        check_config(self._config)
-        self._jvm, self._loader = connector.load(self._spark)
-        sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
-        self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
+        self._stop.clear()
+        self._over.clear()
+        self._state, self._reason, self._error = "starting", "", None
         try:
-            self._listen()
-            connector.check_slots(self._spark, tasks(self._groups, event_loop.run(members(self._log, self._config))))
-            # From here on, a healthy query of this group is replaced: what can be refused was refused above.
-            self._epoch = event_loop.run(take_over(self._log, self._config))
-            self._submit()
-            self._end = LogEnd(self._log)
-        except BaseException:
-            self._close()
+            self._begin()
+        except BaseException as error:
+            self._fail(error)
             raise
         self._thread = threading.Thread(target=self._supervise, name="logplayer-realtime", daemon=True)
         self._thread.start()
@@ -141,6 +134,7 @@ class Realtime:
             >>> query.stop().kind  # doctest: +SKIP
             <EndKind.STOPPED: 'stopped'>
         """
+        self._require_started()
         self._stop.set()
         self._listener.news.set()
         return self.wait()
@@ -148,10 +142,13 @@ class Realtime:
     def wait(self, seconds: float | None = None) -> Ended:
         """Wait for the end, and say which it was. Raises what ended it, or TimeoutError after ``seconds``.
 
+        After a ``start()`` that has failed, it raises the same error.
+
         Example:
             >>> query.wait().superseded  # doctest: +SKIP
             True
         """
+        self._require_started()
         if not self._over.wait(seconds):
             raise TimeoutError(f"the query still runs after {seconds:g} s")
         if self._error is not None:
@@ -208,6 +205,24 @@ class Realtime:
 
     # --- The query ---
 
+    def _begin(self) -> None:
+        check_config(self._config)
+        self._jvm, self._loader = connector.load(self._spark)
+        sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
+        self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
+        self._closing.callback(lambda: event_loop.run(self._log.close()))
+        self._listen()
+        connector.check_slots(self._spark, tasks(self._groups, event_loop.run(members(self._log, self._config))))
+        # From here on, a healthy query of this group is replaced: what can be refused was refused above.
+        self._epoch = event_loop.run(take_over(self._log, self._config))
+        self._submit()
+        self._end = LogEnd(self._log)
+        self._closing.callback(self._end.stop)
+
+    def _require_started(self) -> None:
+        if self._state == "new":
+            raise ConfigError("this query was not started: call start() before stop() or wait()")
+
     def _rows(self, number: int) -> DataFrame:
         rows = self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
         return rows if self._transform is None else self._transform(rows)
@@ -215,9 +230,10 @@ class Realtime:
     def _listen(self) -> None:
         host, bind = connector.driver_host(self._spark)
         token = secrets.token_hex(16)
-        self._beats, where = event_loop.run(
+        beats, where = event_loop.run(
             listen(lambda question: self._hear(question), host, self._config.security, token, bind)
         )
+        self._closing.callback(lambda: event_loop.run(beats.stop()))
         side = task_side(self._config.security, where, token)
         self._driver = DriverPort(f"{'https' if side.ca else 'http'}://{where}", token, side.ca)
 
@@ -256,11 +272,21 @@ class Realtime:
             self._ended = self._run()
             self._state = self._ended.kind.value
         except Exception as error:  # noqa: BLE001 - wait() raises it.
-            self._error = error
-            self._state, self._reason = "failed", str(error)
-        finally:
+            self._fail(error)
+        else:
+            self._finish()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._state, self._reason = "failed", str(error)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Leave nothing behind, not even the plan in the JVM, which has the token and the keys."""
+        try:
             self._halt()
-            self._close()
+            self._closing.close()
+        finally:
             self._over.set()
 
     def _run(self) -> Ended:
@@ -360,10 +386,3 @@ class Realtime:
                 self._state, self._reason = "restarting", str(error)
                 self._pause(None, failures)
                 failures += 1
-
-    def _close(self) -> None:
-        if self._end is not None:
-            self._end.stop()
-        if self._beats is not None:
-            event_loop.run(self._beats.stop())
-        event_loop.run(self._log.close())
