@@ -70,3 +70,18 @@ def test_a_query_that_starts_again_begins_with_nothing_heard() -> None:
 def test_other_versions_of_spark_are_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=r"tested for 4\.3 only"):
         connector_module.load(SimpleNamespace(version=version))  # type: ignore[arg-type]
+
+
+def test_while_a_task_cannot_read_the_log_it_is_stuck() -> None:
+    listener = BeatListener(Clock())
+    run = listener.begin(2)
+    beat(listener, run, 0, open=True, log_error="the log at 127.0.0.1:7100 cannot be reached")
+    beat(listener, run, 1, open=True, log_error="")  # Its own connection is still there.
+    assert listener.state() == ("stuck", "the log at 127.0.0.1:7100 cannot be reached")
+    beat(listener, run, 1, open=True, log_error="the log at 127.0.0.1:7100 cannot be reached", lost="target a: gone")
+    assert listener.state() == ("stuck", "the log at 127.0.0.1:7100 cannot be reached")
+    beat(listener, run, 0, open=True)
+    beat(listener, run, 1, open=True, lost="target a: gone")
+    assert listener.state() == ("reconnecting", "target a: gone")
+    beat(listener, run, 1, open=True)
+    assert listener.state() == ("playing", "")

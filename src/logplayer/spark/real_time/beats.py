@@ -7,7 +7,7 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from logplayer.errors import Malformed
@@ -44,18 +44,23 @@ class TaskEnded:
 
 @dataclass(slots=True)
 class TaskNews:
-    """What the tasks of the query that runs now have said so far."""
+    """What the tasks of the query that runs now have said so far; all but ``acked`` is by partition."""
 
-    acked: dict[str, int]
-    through: dict[int, int]  # By partition.
-    rows_in: dict[int, int]
-    rows_out: dict[int, int]
-    lost: dict[int, str]  # By partition: why its group has no sessions now.
-    heard_at: dict[int, float]  # By partition: when its task reported last.
-    open: set[int]  # The partitions that have had sessions with all of their targets.
+    acked: dict[str, int] = field(default_factory=dict)
+    through: dict[int, int] = field(default_factory=dict)
+    rows_in: dict[int, int] = field(default_factory=dict)
+    rows_out: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)  # Why its group has no sessions now.
+    log_errors: dict[int, str] = field(default_factory=dict)  # Why its task does not read the log now.
+    heard_at: dict[int, float] = field(default_factory=dict)  # When its task reported last.
+    open: set[int] = field(default_factory=set)  # Those that have had sessions with all of their targets.
     partitions: int = 0  # How many tasks there must be.
-    log_error: str = ""
     ended: TaskEnded | None = None
+
+    @property
+    def log_error(self) -> str:
+        """Why some task does not read the log now; what several say alike stands once."""
+        return _said(self.log_errors)
 
 
 class BeatListener:
@@ -64,7 +69,7 @@ class BeatListener:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._heard = TaskNews({}, {}, {}, {}, {}, {}, set())
+        self._heard = TaskNews()
         self._run = 0
         self.news = threading.Event()  # A task has said that it ended.
 
@@ -76,7 +81,7 @@ class BeatListener:
         """
         with self._lock:
             self._run += 1
-            self._heard = TaskNews(dict(self._heard.acked), {}, {}, {}, {}, {}, set(), partitions)
+            self._heard = TaskNews(dict(self._heard.acked), partitions=partitions)
             self.news.clear()
             return self._run
 
@@ -85,14 +90,16 @@ class BeatListener:
             return copy.deepcopy(self._heard)
 
     def state(self) -> tuple[str, str]:
-        """What the tasks do, and why: starting, playing, reconnecting or silent."""
+        """What the tasks do, and why: starting, playing, stuck, reconnecting or silent."""
         now, heard = self._clock(), self.heard()
         silent = {nth: now - at for nth, at in sorted(heard.heard_at.items()) if now - at > SILENT_SECONDS}
         if silent:
             said = "; ".join(f"task {nth} has not reported for {seconds:.0f} s" for nth, seconds in silent.items())
             return "silent", said
-        if any(heard.lost.values()):
-            return "reconnecting", "; ".join(filter(None, heard.lost.values()))
+        if heard.log_error:
+            return "stuck", heard.log_error
+        if lost := _said(heard.lost):
+            return "reconnecting", lost
         if unheard := heard.partitions - len(heard.heard_at):
             return "starting", f"{unheard} of {heard.partitions} tasks have not reported; each needs a slot of Spark"
         if closed := heard.partitions - len(heard.open):
@@ -120,11 +127,15 @@ class BeatListener:
             now.through[partition] = through
             now.rows_in[partition], now.rows_out[partition] = rows_in, rows_out
             now.lost[partition] = str(question.get("lost", ""))
-            now.log_error = str(question.get("log_error", ""))
+            now.log_errors[partition] = str(question.get("log_error", ""))
             if ended is not None and now.ended is None:
                 now.ended = ended
                 self.news.set()
         return {}
+
+
+def _said(reasons: Mapping[int, str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, reasons.values())))
 
 
 def _ended(fields: Any) -> TaskEnded:
