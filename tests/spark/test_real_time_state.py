@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkAttributeError
 
 from logplayer.errors import ConfigError
 from logplayer.spark.real_time import connector as connector_module
@@ -69,7 +70,21 @@ def test_a_query_that_starts_again_begins_with_nothing_heard() -> None:
 @pytest.mark.parametrize("version", ["4.2.0", "4.4.0", "4.30.0"])
 def test_other_versions_of_spark_are_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=r"tested for 4\.3 only"):
-        connector_module.load(SimpleNamespace(version=version))  # type: ignore[arg-type]
+        connector_module.load(SimpleNamespace(version=version, _jvm=object()))  # type: ignore[arg-type]
+
+
+class ConnectSession:
+    """As pyspark.sql.connect.session.SparkSession answers."""
+
+    version = "4.3.0"
+
+    def __getattr__(self, name: str) -> Any:
+        raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name})
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has no driver.* lp\.make_session\(.*unset SPARK_REMOTE"):
+        connector_module.load(ConnectSession())  # type: ignore[arg-type]
 
 
 def test_while_a_task_cannot_read_the_log_it_is_stuck() -> None:
