@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,4 +81,4 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> FakeJvm:
 
 def a_query(config: lp.Config, **more: Any) -> Realtime:
     given: Any = {"spark": SimpleNamespace(), "transform": None, "groups": 1, "batch_seconds": 10}
-    return Realtime(config=config, **{**given, **more})
+    return Realtime(config=replace(config, http=more.pop("http", "")), **{**given, **more})

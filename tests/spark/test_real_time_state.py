@@ -22,7 +22,8 @@ class Clock:
 
 
 def beat(listener: BeatListener, run: int, partition: int, **more: Any) -> None:
-    said = {"do": str(run), "partition": partition, "current": 1, "rows_in": 0, "rows_out": 0, "targets": []}
+    said = {"do": str(run), "partition": partition, "attempt": 7, "current": 1, "rows_in": 0, "rows_out": 0}
+    said["targets"] = []
     listener.take({**said, **more})
 
 
@@ -58,7 +59,7 @@ def test_a_task_that_reports_no_more_is_silent() -> None:
 def test_a_query_that_starts_again_begins_with_nothing_heard() -> None:
     listener = BeatListener(Clock())
     first = listener.begin(1)
-    beat(listener, first, 0, open=True, targets=[{"target": "a", "index": 7}])
+    beat(listener, first, 0, open=True, targets=[{"target": "a", "index": 7, "sent": 9}])
     second = listener.begin(1)
     beat(listener, first, 0, open=True)  # Of a task that winds down.
     assert listener.state()[0] == "starting"

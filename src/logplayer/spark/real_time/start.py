@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from logplayer.config import Config
+from logplayer.config import HTTP_ADDRESS, Config
 from logplayer.core.entry import ShardMap
 from logplayer.errors import ConfigError
 from logplayer.player.maps import parse_map
 from logplayer.spark.real_time.query import Realtime
+from logplayer.wire.addresses import parse_netloc
 from logplayer.wire.security import Security
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def realtime(
     group: str = "",
     groups: int = 1,
     batch_seconds: int = BATCH_SECONDS,
+    http: str = "",
 ) -> Realtime:
     """A query in Spark's real-time mode between the log and its targets, delivered exactly once and in order.
 
@@ -52,6 +54,8 @@ def realtime(
         group: The name under which this query takes over; a later one with the same name replaces it.
         groups: How many tasks deliver. Each reads the whole log, and needs a slot of its own.
         batch_seconds: How long a batch of Spark lasts, at least 5.
+        http: Where the status page, ``/status`` and ``/metrics`` are served, ``HOST:PORT``, while the query runs.
+            Empty: where ``config`` says, if it names another place than its default; else nowhere.
 
     Returns:
         The query; ``start()`` it.
@@ -76,7 +80,10 @@ def realtime(
         map=shard_map or given.map,
         security=security or given.security,
         group=group or given.group or GROUP,
+        http=http or (given.http if given.http != HTTP_ADDRESS else ""),
     )
+    if made.http:
+        parse_netloc(made.http)
     if not made.log:
         raise ConfigError('realtime needs log="grpc://HOST:PORT", the address of a log server')
     if groups < 1:
