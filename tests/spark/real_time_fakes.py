@@ -75,6 +75,8 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> FakeJvm:
     monkeypatch.setattr(connector, "driver_host", lambda spark: ("127.0.0.1", "127.0.0.1"))
     monkeypatch.setattr(connector, "check_slots", lambda spark, wanted: None)
     monkeypatch.setattr(Realtime, "_rows", lambda self, number: FakeRows())
+    monkeypatch.setattr(Realtime, "_source", lambda self, number: FakeRows())
+    monkeypatch.setattr(query_module, "require_one_pass", lambda log, transform: None)
     monkeypatch.setattr(query_module, "sink_rows", lambda jvm, rows: rows)
     return jvm
 

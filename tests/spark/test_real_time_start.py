@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import logplayer as lp
+from logplayer.admin.http_client import ask
 from logplayer.core.entry import HashMap, TargetAdded
 from logplayer.errors import ConfigError
 from logplayer.log.protocol import Info, Kind, Record
@@ -162,7 +163,8 @@ def test_the_end_of_the_log_is_known_while_the_log_is_away() -> None:
 
 
 def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
-    running = realtime(spark, wal, shards).start()
+    config = lp.Config(log=wal.serve(), targets=shards.addresses, http="127.0.0.1:0")
+    running = realtime(spark, wal, shards, log="", config=config, groups=2).start()
     try:
         wal.append(entries(0, 50))
         shards.wait(wal.last())
@@ -172,6 +174,12 @@ def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, 
         event_loop.run(shards._servers["a"].stop())
         wal.append(entries(50, 50))
         until(lambda: running.status["targets"][0]["lag_entries"] == 50, 60)
+        until(lambda: running.status["targets"][0]["state"] == "SUSPENDED", 60)
+        until(lambda: running.status["targets"][0]["lag_seconds"] > 0, 60)
+        seen = event_loop.run(ask(running.http, "/status"))
+        assert [row["target"] for row in seen["targets"]] == list(NAMES)
+        assert "target a" in seen["targets"][0]["why"]
+        until(lambda: [row["log_index"] for row in running.receipts] == [wal.last() - 50, wal.last()], 60)
     finally:
         running.stop()
 

@@ -38,6 +38,7 @@ from logplayer.spark.real_time.beats import BeatListener, TaskEnd, TaskEnded
 from logplayer.spark.real_time.face import query_face
 from logplayer.spark.real_time.log_end import LogEnd
 from logplayer.spark.real_time.news import QueryNews
+from logplayer.spark.real_time.one_pass import require_one_pass
 from logplayer.spark.real_time.overview import QueryFacts, QueryOverview, receipts
 from logplayer.spark.real_time.plan import (
     DriverPort,
@@ -224,13 +225,16 @@ class Realtime:
     def _begin(self) -> None:
         check_config(self._config)
         self._jvm, self._loader = connector.load(self._spark)
-        sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
+        # A transformation that is refused leaves no trace in the log.
+        sink_rows(self._jvm, self._rows(0))
+        require_one_pass(self._source(0), self._transform)
         self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
         self._closing.callback(lambda: event_loop.run(self._log.close()))
         self._listen()
         self._serve()
         connector.check_slots(self._spark, tasks(self._known.groups, event_loop.run(members(self._log, self._config))))
-        # From here on, a healthy query of this group is replaced: what can be refused was refused above.
+        # From here on, a healthy query of this group is replaced. What is refused by what was given, by the log's
+        # members or by the plan that Spark makes of the transformation was refused above.
         self._known.epoch = event_loop.run(take_over(self._log, self._config))
         self._submit()
         self._known.log = LogEnd(self._log)
@@ -242,8 +246,11 @@ class Realtime:
             raise ConfigError("this query was not started: call start() before stop() or wait()")
 
     def _rows(self, number: int) -> DataFrame:
-        rows = self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
+        rows = self._source(number)
         return rows if self._transform is None else self._transform(rows)
+
+    def _source(self, number: int) -> DataFrame:
+        return self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
 
     def _listen(self) -> None:
         host, bind = connector.driver_host(self._spark)

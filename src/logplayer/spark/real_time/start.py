@@ -47,7 +47,8 @@ def realtime(
         log: The log server, ``grpc://host:port``.
         targets: Name and address of each target. They become the log's first members if it has none yet; afterwards
             its own records decide, and this only says where a member is reached.
-        transform: From the rows of the log to those of the targets; None delivers them as they are.
+        transform: From the rows of the log to those of the targets; None delivers them as they are. It is called for
+            each start, and before, with a batch without rows too, to see how Spark would run it.
         map: The log's first map, if it has none yet: a map, or text as in ``--map``.
         security: How log and targets are reached.
         config: All of this, and the limits, in place of the arguments above.
