@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import urllib.error
 import urllib.request
@@ -10,9 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import logplayer as lp
 from logplayer.admin.http_client import ask
+from logplayer.cli.watch_view import view
 from logplayer.errors import ConfigError
 from logplayer.player.status_table import status_table
 from logplayer.spark import event_loop
@@ -91,6 +94,9 @@ def test_a_query_has_the_face_of_a_player(running: Realtime, tasks: Tasks, wal: 
     assert [(row["group"], row["state"]) for row in status["groups"]] == [(0, "playing"), (1, "playing")]
     assert [line.split()[:3] for line in status_table(status).splitlines()[2:]] == [
         ["a", "LIVE", str(wal.last())], ["b", "CATCHING_UP", str(wal.last() - 4)]]  # fmt: skip
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(view(status, json.loads(get(running, "/timeline")[1])["items"]))
+    assert "spark in real time, 2 groups, epoch 1, playing" in shown.getvalue()
     assert f'logplayer_target_index{{target="b"}} {float(wal.last() - 4)}' in get(running, "/metrics")[1]
     assert "<title>" in get(running, "/")[1]
     until(lambda: any("target a: LIVE" in text for text in told(running)))
@@ -134,6 +140,15 @@ def test_what_it_does_not_do_is_refused(running: Realtime) -> None:
 def test_it_can_be_stopped_from_outside(running: Realtime) -> None:
     assert act(running, "stop") == {"ok": True}
     assert running.wait(60).kind is lp.EndKind.STOPPED
+    assert running._news.timeline.since(0)[-1]["text"] == "the query has ended: stopped"
+
+
+def test_a_newer_query_ends_it(running: Realtime, tasks: Tasks, wal: FileWal) -> None:
+    tasks.say(0, wal.last(), ended={"kind": "SUPERSEDED", "target": "", "index": 99, "detail": "epoch 99 took over"})
+    assert running.wait(60).superseded
+    last = running._news.timeline.since(0)[-1]
+    assert (last["text"], last["level"]) == ("the query has ended: superseded, epoch 99 took over", "info")
+    assert [row["state"] for row in running.status["targets"]] == ["SILENT", "SILENT"]
 
 
 def test_states_of_tasks_are_states_of_targets(running: Realtime, tasks: Tasks, wal: FileWal) -> None:

@@ -44,10 +44,8 @@ class QueryNews:
 
     def ended(self, state: str, reason: str) -> None:
         """It has ended for good."""
-        level = logging.ERROR if state == "failed" else logging.INFO
-        self._post(
-            level, FAULT if state == "failed" else EPOCH, "the query has %s%s", state, f": {reason}" * bool(reason)
-        )
+        level, kind = (logging.ERROR, FAULT) if state == "failed" else (logging.INFO, EPOCH)
+        self._post(level, kind, "the query has ended: %s%s", state, f", {reason}" if reason else "")
 
     def _post(self, level: int, kind: str, text: str, *args: object) -> None:
         event_loop.background().call_soon_threadsafe(self.timeline.say, level, kind, text, *args)

@@ -319,7 +319,8 @@ class Realtime:
         """Give everything back: also the plan in the JVM, which has the token and the keys."""
         try:
             self._halt()
-            self._news.ended(self._known.state, self._known.reason)
+            if self._known.starts:  # Else start() raises it.
+                self._news.ended(self._known.state, self._known.reason)
             self._closing.close()
         finally:
             self._over.set()
