@@ -101,6 +101,7 @@ def test_a_query_has_the_face_of_a_player(running: Realtime, tasks: Tasks, wal: 
     assert "<title>" in get(running, "/")[1]
     until(lambda: any("target a: LIVE" in text for text in told(running)))
     assert "the query took over with epoch 1, with the decisions up to entry 1" in told(running)
+    assert not any("SILENT" in text for text in told(running))
 
 
 def test_events_begin_with_the_status(running: Realtime) -> None:

@@ -74,14 +74,15 @@ class QueryNews:
             self.timeline.say(logging.INFO, LOG, "the log can be read again")
         self._log_error = error
         for target in status["targets"]:
-            self._look_at(target)
+            self._look_at(target, status["state"] == "starting")
 
-    def _look_at(self, target: Mapping[str, Any]) -> None:
+    def _look_at(self, target: Mapping[str, Any], starting: bool) -> None:
         name, state = target["target"], target["state"]
-        if self._states.get(name) == state:
-            return
+        moves = state in ("LIVE", "CATCHING_UP")
+        if self._states.get(name) == state or (starting and not moves):
+            return  # That its tasks have not reported at first is no news of a target.
         self._states[name] = state
-        level = logging.INFO if state in ("LIVE", "CATCHING_UP") else logging.WARNING
+        level = logging.INFO if moves else logging.WARNING
         told = f": {target['error']}" if target["error"] else f", has index {target['index']}"
         facts = {"target": name, "state": state, "index": target["index"]}
         self.timeline.say(level, STATE, "target %s: %s%s", name, state, told, **facts)
