@@ -80,7 +80,7 @@ class QueryNews:
         name, state = target["target"], target["state"]
         moves = state in ("LIVE", "CATCHING_UP")
         if self._states.get(name) == state or (starting and not moves):
-            return  # That its tasks have not reported at first is no news of a target.
+            return  # At first its tasks have not reported: that says nothing of a target.
         self._states[name] = state
         level = logging.INFO if moves else logging.WARNING
         told = f": {target['error']}" if target["error"] else f", has index {target['index']}"
