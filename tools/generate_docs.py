@@ -348,7 +348,7 @@ def metrics_page() -> str:
         "",
         NOTE,
         "A player reports its status: run `logplayer status --json`, or `GET /status` at its `--http` address. The answer "
-        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, or `spark` for all resident players).",
+        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, or `spark` for all resident players and for a query in real time).",
         "",
         "## The player",
         "",
@@ -358,7 +358,7 @@ def metrics_page() -> str:
         "",
         *_fields(TargetStatus, TARGET_FIELDS),
         "",
-        "On Spark the answer covers all resident players, and has three more fields: `groups` (the state of each group, which worker plays it, and the age of its last heartbeat), `slots` (of the executors that Spark has) and `notes` (the driver's last decisions).",
+        "On Spark the answer covers all resident players, and has three more fields: `groups` (the state of each group, which worker plays it, and the age of its last heartbeat), `slots` (of the executors that Spark has) and `notes` (the driver's last decisions). A query in real time has `groups` and `notes`, too, and `reason`, `starts`, `rows_in` and `rows_out`.",
         "",
         "## Metrics",
         "",

@@ -5,8 +5,8 @@ transport, and a driver whose query filters, renames and explodes. Something is 
 targets, the log server; or a target is frozen with SIGSTOP until its session must have been given up, and continued.
 After each, progress is demanded. At the end every store is compared with what the log says, and what triggers in it
 noted of every write with the order of the log, by code that knows nothing of the product but the encoding
-(tests/spark/real_time_judge.py). A line of JSON has the kills by kind, the entries, the seconds to recovery, and what
-is wrong.
+(tests/spark/real_time_judge.py). A line of JSON has the kills by kind, the entries, the seconds to recovery, what
+is wrong, and what was asked for and not done. Either of the last two is a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,7 @@ class RealtimeCampaign:
         end = time.monotonic() + seconds
         while sum(self.kills.values()) < kills and time.monotonic() < end:
             time.sleep(self.rng.uniform(0.1, 1.5))
-            [kind] = self.rng.choices(kinds, [KINDS[kind] for kind in kinds])
+            kind = next_kind(self.rng, kinds, self.kills, kills)
             began = time.monotonic()
             if not getattr(self, f"_{kind}")():
                 continue
@@ -253,6 +253,20 @@ class RealtimeCampaign:
         }  # fmt: skip
 
 
+def next_kind(rng: random.Random, kinds: Sequence[str], kills: Mapping[str, int], wanted: int) -> str:
+    """By weight; at the end, one that had no turn yet."""
+    missing = [kind for kind in kinds if not kills.get(kind)]
+    chosen = missing if wanted - sum(kills.values()) <= len(missing) else kinds
+    return rng.choices(chosen, [KINDS[kind] for kind in chosen])[0]
+
+
+def shortfall(kills: Mapping[str, int], wanted: int, kinds: Sequence[str]) -> list[str]:
+    """What was asked for and not done."""
+    done = sum(kills.values())
+    missing = [f"no kill of {kind}" for kind in kinds if not kills.get(kind)] if wanted >= len(kinds) else []
+    return [*([f"{done} of {wanted} kills"] if done < wanted else []), *missing]
+
+
 def drive(folder: Path) -> None:
     """The driver: one query, until it is killed."""
     settings = {
@@ -285,18 +299,19 @@ def campaign(chosen: argparse.Namespace) -> int:
         with Cluster(folder, workers=2, cores=2) as cluster:
             run = RealtimeCampaign(folder, cluster, chosen.seed, chosen.rate)
             try:
-                run.run(chosen.kills, chosen.seconds, chosen.kinds.split(","))
-                report = run.end()
+                kinds = chosen.kinds.split(",")
+                run.run(chosen.kills, chosen.seconds, kinds)
+                report = {**run.end(), "missing": shortfall(run.kills, chosen.kills, kinds)}
             finally:
                 run.processes.end()
     print(json.dumps(report))
-    return 1 if report["problems"] else 0
+    return 1 if report["problems"] or report["missing"] else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=7200, help="kill nothing more after this long")
+    parser.add_argument("--seconds", type=float, default=7200, help="kill nothing more after this long, and fail")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=int, default=50)

@@ -102,7 +102,15 @@ def errors(client: Client) -> None:
     assert "no option 'logg'; did you mean log?" in str(caught.value).splitlines()[0], caught.value
 
 
-STEPS: tuple[Callable[[Client], None], ...] = (source, sql_table, log_sink, target_sink, once, errors)
+def real_time(client: Client) -> None:
+    import logplayer as lp
+
+    running = lp.spark.realtime(client.spark, log=client.given["log"], targets={"a": "tcp://127.0.0.1:9"})
+    with pytest.raises(lp.ConfigError, match="this session of Spark Connect has no driver"):
+        running.start()
+
+
+STEPS: tuple[Callable[[Client], None], ...] = (source, sql_table, log_sink, target_sink, once, errors, real_time)
 
 
 def main(folder: str, settings: str) -> None:

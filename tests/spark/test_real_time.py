@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import logplayer as lp
@@ -20,6 +20,7 @@ from logplayer.errors import ConfigError
 from logplayer.log import control_chain as chain
 from logplayer.player.maps import parse_map
 from logplayer.spark import event_loop
+from logplayer.spark.real_time import query as query_module
 from logplayer.spark.real_time import transform
 from logplayer.spark.real_time.query import Realtime
 from logplayer.wire.entries import encode_headers
@@ -320,14 +321,47 @@ def test_what_is_refused_before_anything_happens(spark: SparkSession, wal: FileW
     assert wal.records() == []
 
 
-def test_what_spark_alone_refuses_ends_the_query(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
-    """Only its physical plan shows that a join goes through a nested loop."""
-    places = spark.createDataFrame([("n1",)], ["name"])
+def places(rows: DataFrame, name: str = "name") -> DataFrame:
+    """A static table of unknown size."""
+    session = rows.sparkSession
+    return session.createDataFrame(session.sparkContext.parallelize([("n1",)]), f"{name} string")
 
-    def joined(rows: DataFrame) -> DataFrame:
-        return rows.join(places, f.expr("cast(key as string) > name"))
 
-    running = realtime(spark, wal, shards, transform=joined).start()
+def same() -> Column:
+    return f.expr("cast(key as string) = name")
+
+
+PLANNED = {
+    "a join that sorts": (lambda rows: rows.join(places(rows), same()), r"SortMergeJoin.*broadcast\(table\)"),
+    "a join that shuffles": (
+        lambda rows: rows.join(places(rows).hint("shuffle_hash"), same()), r"ShuffledHashJoin.*broadcast\(table\)"),
+    "a subquery that sorts": (
+        lambda rows: rows.join(places(rows), same(), "left_semi"), r"SortMergeJoin.*broadcast\(table\)"),
+    "a join of unequals": (
+        lambda rows: rows.join(f.broadcast(places(rows)), f.expr("cast(key as string) > name")),
+        "BroadcastNestedLoopJoin.*equal"),
+    "a product": (lambda rows: rows.crossJoin(places(rows)), "CartesianProduct.*equal"),
+    "the log to every task": (lambda rows: f.broadcast(rows).join(places(rows), same()), "hint.*static table"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLANNED)
+def test_what_the_physical_plan_shows_is_refused_before_the_takeover(
+    spark: SparkSession, wal: FileWal, shards: Shards, what: str
+) -> None:
+    """A healthy query of the same group goes on."""
+    change, said = PLANNED[what]
+    with pytest.raises(ConfigError, match=said):
+        realtime(spark, wal, shards, transform=change).start()
+    assert wal.records() == []
+
+
+def test_what_spark_alone_refuses_ends_the_query(
+    spark: SparkSession, wal: FileWal, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should Spark ever plan the stream in another way than the check."""
+    monkeypatch.setattr(query_module, "require_one_pass", lambda log, transform: None)
+    running = realtime(spark, wal, shards, transform=PLANNED["a join of unequals"][0]).start()
     with pytest.raises(ConfigError, match="does not run this transformation in real time"):
         running.wait(60)
 
@@ -364,6 +398,7 @@ def test_what_gets_past_the_check_is_caught_in_the_task(
 ) -> None:
     """The second defence, with the first and Spark's own switched off."""
     monkeypatch.setattr(transform, "refusal", lambda jvm, rows: "")
+    monkeypatch.setattr(query_module, "require_one_pass", lambda log, transform: None)
     spark.conf.set(transform.ALLOW_LIST, "false")
     wal.append(entries(0, 20))
     running = realtime(spark, wal, shards, transform=REFUSED[what][0])

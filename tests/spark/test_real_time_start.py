@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import logplayer as lp
+from logplayer.admin.http_client import ask
 from logplayer.core.entry import HashMap, TargetAdded
 from logplayer.errors import ConfigError
-from logplayer.log.protocol import Info, Kind
+from logplayer.log.protocol import Info, Kind, Record
 from logplayer.spark import event_loop
 from logplayer.spark.real_time import connector as connector_module
 from logplayer.spark.real_time import log_end, plan
@@ -64,7 +67,6 @@ SET: dict[str, Any] = {
     "trims_unroutable": True,
     "standby": True,
     "tables": mapping_of({"stock": {"name": "bestand"}}, "a test"),
-    "http": "127.0.0.1:7299",
 }
 
 
@@ -123,39 +125,61 @@ class NoLogEnd:
     """Asks nothing."""
 
     def __init__(self, log: object) -> None:
-        self.last = 0
+        self.first = self.last = self.bytes = 0
+
+    def seconds_behind(self, index: int) -> float:
+        return 0.0
+
+    def bytes_of(self, entries: int) -> int:
+        return 0
 
     def stop(self) -> None: ...
 
 
 def test_the_end_of_the_log_is_known_while_the_log_is_away() -> None:
+    committed_at = time.time_ns() // 1000
+
     class Away:
         left = 2
 
-        async def info(self) -> Any:
+        async def info(self) -> Info:
             if self.left == 0:
                 raise lp.LogUnavailable("gone")
             self.left -= 1
-            return type("Info", (), {"last": 7 - self.left})
+            return Info("log", 3, 7 - self.left, 0, 500)
+
+        async def read(self, first: int, last: int) -> AsyncIterator[list[Record]]:
+            """Entry 6 is an hour old, and entry 7 is new."""
+            yield [Record(first, Kind.DATA, "p", 1, committed_at - (0 if first == 7 else 3_600_000_000), b"", b"", 0)]
 
     end = log_end.LogEnd(Away())  # type: ignore[arg-type]
-    until(lambda: end.last == 7, 30)
+    until(lambda: end.last == 7 and end.seconds_behind(5) >= 3600, 30)
+    assert end.seconds_behind(6) < end.seconds_behind(5) - 3599
+    assert end.seconds_behind(7) == 0.0
+    assert (end.first, end.bytes_of(2)) == (3, 200)
     assert not end._asking.done()
     end.stop()
     until(end._asking.done, 30)
 
 
 def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
-    running = realtime(spark, wal, shards).start()
+    config = lp.Config(log=wal.serve(), targets=shards.addresses, http="127.0.0.1:0")
+    running = realtime(spark, wal, shards, log="", config=config, groups=2).start()
     try:
         wal.append(entries(0, 50))
         shards.wait(wal.last())
         until(lambda: running.status["state"] == "playing", 60)
         until(lambda: running.status["log_last"] == wal.last(), 60)
-        until(lambda: [row["lag"] for row in running.status["targets"]] == [0, 0], 60)
+        until(lambda: [row["lag_entries"] for row in running.status["targets"]] == [0, 0], 60)
         event_loop.run(shards._servers["a"].stop())
         wal.append(entries(50, 50))
-        until(lambda: running.status["targets"][0]["lag"] == 50, 60)
+        until(lambda: running.status["targets"][0]["lag_entries"] == 50, 60)
+        until(lambda: running.status["targets"][0]["state"] == "SUSPENDED", 60)
+        until(lambda: running.status["targets"][0]["lag_seconds"] > 0, 60)
+        seen = event_loop.run(ask(running.http, "/status"))
+        assert [row["target"] for row in seen["targets"]] == list(NAMES)
+        assert "target a" in seen["targets"][0]["why"]
+        until(lambda: [row["log_index"] for row in running.receipts] == [wal.last() - 50, wal.last()], 60)
     finally:
         running.stop()
 

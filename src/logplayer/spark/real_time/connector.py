@@ -32,14 +32,17 @@ def load(spark: SparkSession) -> tuple[Any, Any]:
     A session that was started without the jar gets it now. The loader belongs to the thread that calls: others
     :func:`use` it.
     """
+    jvm: Any = getattr(spark, "_jvm", None)  # A session of Spark Connect raises an AttributeError.
+    if jvm is None:
+        raise ConfigError(
+            "lp.spark.realtime runs in a driver of its own, and this session of Spark Connect has no driver here: make "
+            'one with lp.make_session("NAME", "spark://HOST:PORT"), and unset SPARK_REMOTE'
+        )
     if not spark.version.startswith(f"{SPARK}."):
         raise ConfigError(
             f"this is Spark {spark.version}, and real time is built and tested for {SPARK} only: install pyspark "
             f"{SPARK}, or use the micro-batches of format('logplayer')"
         )
-    jvm: Any = spark._jvm
-    if jvm is None:
-        raise ConfigError("real time needs a driver of its own: a session of Spark Connect has none")
     if not _has(jvm):
         spark.sql(f"ADD JAR '{jar()}'")
         if not _has(jvm):

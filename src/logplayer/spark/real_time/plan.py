@@ -17,7 +17,7 @@ from logplayer.log.open import check_protection, parse
 from logplayer.log.protocol import Log
 from logplayer.player.maps import check_start
 from logplayer.player.start import ask_targets, leave_alone
-from logplayer.spark.resident.groups import deal, worker_name
+from logplayer.spark.resident.groups import GroupPlan, deal, worker_name
 from logplayer.wire.addresses import parse as parse_target
 from logplayer.wire.security import SYSTEM, Security, read_file, require_protection
 
@@ -32,7 +32,6 @@ NOT_HERE = {  # What a whole configuration may have, and a query in real time do
     "trims_unroutable": "it never trims: run 'logplayer log trim' now and then",
     "standby": "it takes over at once: start it when it is to play",
     "tables": "rows of tables pass under the log's own names: give the mapping to the stores",
-    "http": "it serves no HTTP: read query.status",
 }
 
 
@@ -55,6 +54,7 @@ class Decided:
     addresses: Mapping[str, str]  # Of every member.
     floors: Mapping[str, int]  # Of every member: the index that it must have at least.
     last: int  # Where the log ended.
+    control: Control
 
 
 def check_config(config: Config) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ async def decisions(log: Log, config: Config) -> Decided:
     addresses = addresses_of(control, config)
     floors = {name: member.at or 0 for name, member in control.members.items()}
     info = await log.info()
-    return Decided(info.log_id, head.index, head.state.SerializeToString(), addresses, floors, info.last)
+    return Decided(info.log_id, head.index, head.state.SerializeToString(), addresses, floors, info.last, control)
 
 
 def tasks(groups: int, addresses: Collection[str]) -> int:
@@ -121,13 +121,18 @@ def tasks(groups: int, addresses: Collection[str]) -> int:
     return min(groups, len(addresses))
 
 
+def dealt(groups: int, decided: Decided) -> GroupPlan:
+    """Which task delivers to which target."""
+    return deal(decided.addresses, tasks(groups, decided.addresses))
+
+
 def plan_json(config: Config, decided: Decided, epoch: int, groups: int, driver: DriverPort) -> str:
     """The plan in the form that the connector reads."""
-    dealt = deal(decided.addresses, tasks(groups, decided.addresses))
-    partitions: list[list[dict[str, Any]]] = [[] for _ in range(dealt.groups)]
+    seats = dealt(groups, decided)
+    partitions: list[list[dict[str, Any]]] = [[] for _ in range(seats.groups)]
     for name, address in sorted(decided.addresses.items()):
         one = {"name": name, "address": address, "floor": decided.floors[name]}
-        partitions[dealt.group_of(name)].append(one)
+        partitions[seats.group_of(name)].append(one)
     names = ("batch_count_max", "batch_bytes_max", "flight_batches_max", "flight_bytes_max")
     limits = {name: getattr(config.limits, name) for name in (*names, "progress_ms_max", "heartbeat_ms")}
     plan = {

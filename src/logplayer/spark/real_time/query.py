@@ -26,21 +26,21 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from logplayer.admin.app import Facts
-from logplayer.admin.http_server import HttpServer
+from logplayer.admin.app import Facts, serve
 from logplayer.config import Config
-from logplayer.core.entry import Takeover
-from logplayer.errors import ConfigError, LogError, LogPlayerError, UserError
-from logplayer.log import control_chain as chain
+from logplayer.errors import ConfigError, LogPlayerError, UserError
 from logplayer.log.open import open_log
 from logplayer.log.protocol import Log
 from logplayer.player.ended import STOPPED, Ended, EndKind
 from logplayer.spark import event_loop
 from logplayer.spark.real_time import connector
 from logplayer.spark.real_time.beats import BeatListener, TaskEnd, TaskEnded
+from logplayer.spark.real_time.face import query_face
 from logplayer.spark.real_time.log_end import LogEnd
+from logplayer.spark.real_time.news import QueryNews
+from logplayer.spark.real_time.one_pass import require_one_pass
+from logplayer.spark.real_time.overview import QueryFacts, QueryOverview, receipts
 from logplayer.spark.real_time.plan import (
-    Decided,
     DriverPort,
     check_config,
     decisions,
@@ -50,8 +50,8 @@ from logplayer.spark.real_time.plan import (
     tasks,
 )
 from logplayer.spark.real_time.transform import sink_rows
+from logplayer.spark.real_time.verdict import has_news, is_superseded, spark_says
 from logplayer.spark.resident.driver_port import listen, task_side
-from logplayer.wire.entries import decode_control
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,15 +82,14 @@ class Realtime:
         self._spark = spark
         self._config = config
         self._transform = transform
-        self._groups = groups
         self._batch_seconds = batch_seconds
         self._listener = BeatListener()
+        self._overview = QueryOverview(self._listener)
+        self._news = QueryNews(lambda: self.status)
+        self._http = ""
         self._log: Log
-        self._beats: HttpServer | None = None
+        self._closing = contextlib.ExitStack()  # What is open beside the query: the log, the port for the tasks.
         self._driver = DriverPort()
-        self._epoch = 0
-        self._end: LogEnd | None = None
-        self._decided: Decided | None = None
         self._query: StreamingQuery | None = None
         self._jvm: Any = None
         self._loader: Any = None
@@ -99,8 +98,8 @@ class Realtime:
         self._stop = threading.Event()
         self._over = threading.Event()
         self._ended: Ended | None = None
-        self._error: Exception | None = None
-        self._state, self._reason, self._starts = "new", "", 0
+        self._error: BaseException | None = None
+        self._known = QueryFacts(config.group, groups)
 
     # --- For its user ---
 
@@ -116,19 +115,13 @@ class Realtime:
         """
         if self._thread is not None:
             raise ConfigError("this query was started already; make another one with lp.spark.realtime")
-        check_config(self._config)
-        self._jvm, self._loader = connector.load(self._spark)
-        sink_rows(self._jvm, self._rows(0))  # A transformation that is refused leaves no trace in the log.
-        self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
+        self._stop.clear()
+        self._over.clear()
+        self._known.state, self._known.reason, self._error = "starting", "", None
         try:
-            self._listen()
-            connector.check_slots(self._spark, tasks(self._groups, event_loop.run(members(self._log, self._config))))
-            # From here on, a healthy query of this group is replaced: what can be refused was refused above.
-            self._epoch = event_loop.run(take_over(self._log, self._config))
-            self._submit()
-            self._end = LogEnd(self._log)
-        except BaseException:
-            self._close()
+            self._begin()
+        except BaseException as error:
+            self._fail(error)
             raise
         self._thread = threading.Thread(target=self._supervise, name="logplayer-realtime", daemon=True)
         self._thread.start()
@@ -141,17 +134,29 @@ class Realtime:
             >>> query.stop().kind  # doctest: +SKIP
             <EndKind.STOPPED: 'stopped'>
         """
+        self._require_started()
+        self.request_stop()
+        return self.wait()
+
+    def request_stop(self) -> None:
+        """Ask it to stop, and do not wait for it.
+
+        Example:
+            >>> signal.signal(signal.SIGTERM, lambda *_: query.request_stop())  # doctest: +SKIP
+        """
         self._stop.set()
         self._listener.news.set()
-        return self.wait()
 
     def wait(self, seconds: float | None = None) -> Ended:
         """Wait for the end, and say which it was. Raises what ended it, or TimeoutError after ``seconds``.
+
+        After a ``start()`` that has failed, it raises the same error.
 
         Example:
             >>> query.wait().superseded  # doctest: +SKIP
             True
         """
+        self._require_started()
         if not self._over.wait(seconds):
             raise TimeoutError(f"the query still runs after {seconds:g} s")
         if self._error is not None:
@@ -171,30 +176,39 @@ class Realtime:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Everything that is known about the query now, as plain data.
+        """Everything that is known about the query now, as plain data: what ``/status`` of a player has, and
+        ``reason``, ``rows_in``, ``rows_out`` and ``starts``.
 
         Example:
-            >>> query.status["targets"]  # doctest: +SKIP
-            [{'target': 'a', 'index': 42, 'lag': 0}, {'target': 'b', 'index': 40, 'lag': 2}]
+            >>> [(row["target"], row["index"], row["lag_entries"]) for row in query.status["targets"]]  # doctest: +SKIP
+            [('a', 42, 0), ('b', 40, 2)]
         """
-        heard = self._listener.heard()
-        decided, asked = self._decided, self._end
-        targets = {name: heard.acked.get(name, 0) for name in sorted(decided.addresses)} if decided is not None else {}
-        last = max(decided.last if decided is not None else 0, asked.last if asked is not None else 0)
-        state, reason = self._listener.state() if self._state == "playing" else (self._state, self._reason)
-        return {
-            "state": state,
-            "reason": reason,
-            "group": self._config.group,
-            "epoch": self._epoch,
-            "current": min(heard.through.values(), default=0),
-            "log_last": last,
-            "log_error": heard.log_error,
-            "rows_in": sum(heard.rows_in.values()),
-            "rows_out": sum(heard.rows_out.values()),
-            "starts": self._starts,
-            "targets": [{"target": name, "index": has, "lag": max(0, last - has)} for name, has in targets.items()],
-        }
+        return self._overview.status(self._known)
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """The newest receipt of each target, with the fields of those of ``mode=play``: ``group``, ``target``,
+        ``state``, ``log_index``, ``lag_entries``, ``lag_seconds``, ``epoch``, ``error`` and ``at``.
+
+        The target had durably applied every entry up to ``log_index`` by the time ``at``, when its task reported it
+        (about four times a second); the index never falls. State and lag are those of now. There is no receipt for each
+        entry, earlier ones are not kept, and a target that no task has spoken of yet has none.
+
+        Example:
+            >>> query.receipts[0]["log_index"]  # doctest: +SKIP
+            42
+        """
+        return receipts(self.status, self._listener.heard().said_at)
+
+    @property
+    def http(self) -> str:
+        """Where the status page is served, ``HOST:PORT``; empty if it is not.
+
+        Example:
+            >>> lp.spark.realtime(spark, log=log, http="127.0.0.1:0").start().http  # doctest: +SKIP
+            '127.0.0.1:40321'
+        """
+        return self._http
 
     @property
     def progress(self) -> list[Any]:
@@ -208,35 +222,71 @@ class Realtime:
 
     # --- The query ---
 
+    def _begin(self) -> None:
+        check_config(self._config)
+        self._jvm, self._loader = connector.load(self._spark)
+        # A transformation that is refused leaves no trace in the log.
+        sink_rows(self._jvm, self._rows(0))
+        require_one_pass(self._source(0), self._transform)
+        self._log = event_loop.run(open_log(self._config.log, security=self._config.security))
+        self._closing.callback(lambda: event_loop.run(self._log.close()))
+        self._listen()
+        self._serve()
+        connector.check_slots(self._spark, tasks(self._known.groups, event_loop.run(members(self._log, self._config))))
+        # From here on, a healthy query of this group is replaced. What is refused by what was given, by the log's
+        # members or by the plan that Spark makes of the transformation was refused above.
+        self._known.epoch = event_loop.run(take_over(self._log, self._config))
+        self._submit()
+        self._known.log = LogEnd(self._log)
+        self._closing.callback(self._known.log.stop)
+        self._closing.callback(self._news.follow().cancel)
+
+    def _require_started(self) -> None:
+        if self._known.state == "new":
+            raise ConfigError("this query was not started: call start() before stop() or wait()")
+
     def _rows(self, number: int) -> DataFrame:
-        rows = self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
+        rows = self._source(number)
         return rows if self._transform is None else self._transform(rows)
+
+    def _source(self, number: int) -> DataFrame:
+        return self._spark.readStream.format(connector.SOURCE).option("plan", number).load()
 
     def _listen(self) -> None:
         host, bind = connector.driver_host(self._spark)
         token = secrets.token_hex(16)
-        self._beats, where = event_loop.run(
+        beats, where = event_loop.run(
             listen(lambda question: self._hear(question), host, self._config.security, token, bind)
         )
+        self._closing.callback(lambda: event_loop.run(beats.stop()))
         side = task_side(self._config.security, where, token)
         self._driver = DriverPort(f"{'https' if side.ca else 'http'}://{where}", token, side.ca)
+
+    def _serve(self) -> None:
+        """The page, the status and the metrics."""
+        if self._config.http:
+            face = query_face(self, self._log, self._config, self._news.timeline)
+            server = serve(face, self._config.security, self._config.operator_token)
+            self._http = event_loop.run(server.start(self._config.http))
+            self._closing.callback(lambda: event_loop.run(server.stop()))
 
     def _hear(self, question: Facts) -> Facts:
         return self._listener.take(question)
 
     def _submit(self) -> None:
         """Start the query with what the log has decided by now."""
-        self._decided = event_loop.run(decisions(self._log, self._config))
-        run = self._listener.begin(tasks(self._groups, self._decided.addresses))
+        self._known.decided = event_loop.run(decisions(self._log, self._config))
+        run = self._listener.begin(tasks(self._known.groups, self._known.decided.addresses))
         port = DriverPort(f"{self._driver.url}/{run}", self._driver.token, self._driver.ca)
-        text = plan_json(self._config, self._decided, self._epoch, self._groups, port)
+        text = plan_json(self._config, self._known.decided, self._known.epoch, self._known.groups, port)
         self._number = self._jvm.Plan.register(text)
         writer = sink_rows(self._jvm, self._rows(self._number)).writeStream.outputMode("update")
         writer = writer.trigger(realTime=f"{self._batch_seconds} seconds")  # type: ignore[call-overload]
         writer._jwrite = writer._jwrite.foreach(self._jvm.TargetSink())
         self._query = writer.start()
-        self._starts += 1
-        self._state, self._reason = "playing", ""
+        self._known.starts += 1
+        self._known.state, self._known.reason, self._known.blocked = "playing", "", None
+        self._news.started(self._known.starts, self._known.epoch, self._config.group, self._known.decided)
 
     def _halt(self) -> None:
         """Stop the query that runs, if it does."""
@@ -254,13 +304,25 @@ class Realtime:
         try:
             connector.use(self._spark, self._loader)
             self._ended = self._run()
-            self._state = self._ended.kind.value
+            self._known.state = self._ended.kind.value
         except Exception as error:  # noqa: BLE001 - wait() raises it.
-            self._error = error
-            self._state, self._reason = "failed", str(error)
-        finally:
+            self._fail(error)
+        else:
+            self._finish()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._known.state, self._known.reason = "failed", str(error)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Give everything back: also the plan in the JVM, which has the token and the keys."""
+        try:
             self._halt()
-            self._close()
+            if self._known.starts:  # Else start() raises it.
+                self._news.ended(self._known.state, self._known.reason)
+            self._closing.close()
+        finally:
             self._over.set()
 
     def _run(self) -> Ended:
@@ -297,55 +359,29 @@ class Realtime:
     def _judge(self, end: TaskEnded | None) -> Ended | None:
         """How it ends for good, or None if it is to be started again. Raises what cannot be delivered."""
         if end is None:
-            self._reason = self._spark_says()
+            assert self._query is not None
+            self._known.reason = spark_says(self._query)
             return None
-        self._reason = end.detail
+        self._known.reason = end.detail
         if end.kind is TaskEnd.SUPERSEDED:
             return Ended(EndKind.SUPERSEDED, end.index, end.detail)
-        if end.kind is TaskEnd.FENCED and self._is_superseded(end.index):
+        if end.kind is TaskEnd.FENCED and is_superseded(self._log, self._config, self._known.epoch, end.index):
             return Ended(EndKind.SUPERSEDED, end.index, end.detail)
         if end.kind is TaskEnd.UNSAFE:
             raise ConfigError(end.detail)
         return None
 
-    def _spark_says(self) -> str:
-        """Why Spark has ended the query. Raises ConfigError for a plan that it will never run in real time."""
-        assert self._query is not None
-        error = self._query.exception()
-        said = str(error).splitlines()[0] if error is not None else "Spark has ended the query"
-        condition = ""
-        with contextlib.suppress(Exception):  # Not every error of the JVM has one.
-            condition = str(self._query._jsq.exception().get().cause().getCondition())
-        if condition.startswith("STREAMING_REAL_TIME_MODE"):
-            raise ConfigError(f"Spark does not run this transformation in real time: {said}")
-        return said
-
-    def _is_superseded(self, epoch: int) -> bool:
-        """Whether the log has a takeover of this group at the epoch that a target refused us for."""
-        try:
-            record = event_loop.run(chain.first_record(self._log, epoch, epoch))
-            taken = decode_control(record.payload)
-        except LogPlayerError:
-            return False
-        return epoch > self._epoch and isinstance(taken, Takeover) and taken.group == self._config.group
-
     def _pause(self, end: TaskEnded | None, failures: int) -> None:
         """Wait before the next start: with a back-off, or if a target refuses, until the log decides something new."""
         limits = self._config.limits
         blocked = end is not None and end.kind in BLOCKED
-        self._state = "blocked" if blocked else "restarting"
+        self._known.state, self._known.blocked = ("blocked", end) if blocked else ("restarting", None)
+        self._news.waits(self._known.state, self._known.reason)
         ms = limits.blocked_ms if blocked else min(limits.backoff_ms_max, limits.backoff_ms_min << min(failures, 16))
-        until = time.monotonic() + ms / 1000
+        self._known.retry_at = until = time.monotonic() + ms / 1000
         while (left := until - time.monotonic()) > 0 and not self._stop.wait(min(left, LOOK_SECONDS)):
-            if blocked and self._news():
+            if blocked and self._known.decided is not None and has_news(self._log, self._known.decided):
                 return
-
-    def _news(self) -> bool:
-        assert self._decided is not None
-        try:
-            return event_loop.run(self._log.info()).control > self._decided.through
-        except LogError:
-            return False
 
     def _start_again(self) -> None:
         """Start the query. A log that is away is asked again; what Spark refuses ends it, and ``wait`` raises that."""
@@ -357,13 +393,6 @@ class Realtime:
             except UserError:
                 raise
             except LogPlayerError as error:
-                self._state, self._reason = "restarting", str(error)
+                self._known.state, self._known.reason = "restarting", str(error)
                 self._pause(None, failures)
                 failures += 1
-
-    def _close(self) -> None:
-        if self._end is not None:
-            self._end.stop()
-        if self._beats is not None:
-            event_loop.run(self._beats.stop())
-        event_loop.run(self._log.close())
