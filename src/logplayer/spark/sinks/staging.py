@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from logplayer.errors import ConfigError, LogPlayerError
+from logplayer.errors import ConfigError, LogPlayerError, Unavailable
 from logplayer.spark.folders import Folder, open_folder
 from logplayer.spark.sinks.parts import Part, StagedParts
 
@@ -116,7 +116,14 @@ class Staging:
         parts = tuple(part for m in staged if isinstance(m, StagedParts) for part in m.parts)
         intent = Intent(batch, files, sum(m.rows for m in staged), state, parts)
         self.folder.put_if_absent(self._intent_name(batch), json.dumps(intent.__dict__).encode())
-        return self.newest() or intent  # A driver that was thought dead may have been faster: its intent holds.
+        found = self.newest()  # A driver that was thought dead may have been faster: its intent holds.
+        if found is None or found.batch != batch:
+            # Carrying out another batch's intent would end with the removal of this one's rows.
+            raise Unavailable(
+                f"the intent of batch {batch} cannot be read back in {self.folder}; nothing of the batch was "
+                "delivered. Start the query again: it runs the batch again"
+            )
+        return found
 
     def started(self) -> bool:
         """Whether a batch was ever intended here."""
