@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -99,8 +99,18 @@ class Staging:
 
     # --- In the driver ---
 
-    def intend(self, batch: int, messages: Sequence[Any], first_state: dict[str, Any]) -> Intent:
-        """The intent of ``batch``: the one that is there, or a new one on top of the batch before."""
+    def intend(
+        self,
+        batch: int,
+        messages: Sequence[Any],
+        first_state: dict[str, Any],
+        check: Callable[[Intent], object] = lambda intent: None,
+    ) -> Intent:
+        """The intent of ``batch``: the one that is there, or a new one on top of the batch before.
+
+        ``check`` raises if a new one cannot be carried out. It must say so here: an intent that is kept holds for
+        every further run of the batch, also if the query was corrected meanwhile.
+        """
         newest = self.newest()
         if newest is not None and newest.batch == batch:
             self._drop(file for message in messages if message is not None for file in message.files)
@@ -115,6 +125,7 @@ class Staging:
         files = tuple(file for m in staged for file in m.files)
         parts = tuple(part for m in staged if isinstance(m, StagedParts) for part in m.parts)
         intent = Intent(batch, files, sum(m.rows for m in staged), state, parts)
+        check(intent)
         self.folder.put_if_absent(self._intent_name(batch), json.dumps(intent.__dict__).encode())
         found = self.newest()  # A driver that was thought dead may have been faster: its intent holds.
         if found is None or found.batch != batch:
