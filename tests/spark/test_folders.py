@@ -123,10 +123,10 @@ class BusyBucket:
         if self.conflicts:
             self.conflicts -= 1
             said = {"Error": {"Code": "ConditionalRequestConflict"}, "ResponseMetadata": {"HTTPStatusCode": 409}}
-            raise ClientError(said, "PutObject")  # type: ignore[arg-type]
+            raise ClientError(said, "PutObject")
         if given.get("IfNoneMatch") and Key in self.objects:
             said = {"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": {"HTTPStatusCode": 412}}
-            raise ClientError(said, "PutObject")  # type: ignore[arg-type]
+            raise ClientError(said, "PutObject")
         self.objects[Key] = Body
 
 
