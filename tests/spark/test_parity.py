@@ -20,9 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from logplayer.errors import ConfigError, Trimmed, UserError
 from logplayer.spark import event_loop
+from logplayer.spark.format import LogPlayerSource
+from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.options import parse_options
 from logplayer.spark.shipped import ShippedFunction
 from logplayer.spark.source.several import SeveralLogsStream
@@ -31,6 +34,9 @@ from logplayer.spark.source.table import LogReader
 from logplayer.spark.source.times import search
 from logplayer.wire.entries import encode_headers
 from tests.spark.spark_support import FileWal, transaction
+from tests.spark.test_jobs_without_spark import NO_SPARK, here
+
+__all__ = ["here"]
 
 
 def fill(wal: FileWal, count: int, start: int = 0, payload: int = 1) -> None:
@@ -60,8 +66,10 @@ def indexes(rows: Any) -> list[int]:
     return sorted(row.log_index for row in rows.select("log_index").collect())
 
 
-def at(offset: dict[str, Any]) -> Any:
+def at(offset: dict[str, Any] | int) -> Any:
     """The index that an offset names, or the one of each of several logs."""
+    if isinstance(offset, int):
+        return offset  # As an earlier version kept it.
     return offset["log_index"] if "log_index" in offset else {name: at(own) for name, own in offset.items()}
 
 
@@ -146,6 +154,50 @@ def test_entries_that_were_trimmed_before_a_stream_read_them(wal: FileWal) -> No
             assert sorted(rows) == list(range(11, 31))
             assert not reader.partitions({"log_index": 5}, {"log_index": 10})
         reader.stop()
+
+
+@pytest.mark.usefixtures("here")
+def test_lost_entries_do_not_hide_what_the_archive_has(wal: FileWal, tmp_path: Path) -> None:
+    """Entries 21 to 40 are in the archive and not in the log, 41 to 50 in neither."""
+    fill(wal, 20)
+    event_loop.run(wal.log.trim(20))
+    fill(wal, 20, 20)
+    archive = str(tmp_path / "archive")
+    assert archive_log(NO_SPARK, wal.address, archive, 10)[2] == 40
+    fill(wal, 20, 40)
+    event_loop.run(wal.log.trim(50))
+    given = {"log": wal.address, "archive": archive, "failOnDataLoss": "false"}
+    reader = LogStreamReader(parse_options(given))
+
+    def rows(first: int, last: int) -> list[int]:
+        parts = reader.partitions({"log_index": first - 1}, {"log_index": last})
+        return sorted(row for part in parts for batch in reader.read(part) for row in batch.column(0).to_pylist())
+
+    assert rows(11, 60) == [*range(21, 41), *range(51, 61)]
+    assert rows(31, 45) == list(range(31, 41))
+    assert rows(42, 48) == []
+    assert rows(45, 55) == list(range(51, 56))
+    assert rows(1, 20) == []
+    reader.stop()
+
+
+def test_a_stream_has_no_end(wal: FileWal) -> None:
+    schema = StructType()
+    for name in ("endingIndex", "endingTimestamp"):
+        source = LogPlayerSource({"log": wal.address, name: "20"})
+        with pytest.raises(ConfigError, match=f"a stream has no end: {name} is for spark.read"):
+            source.streamReader(schema)
+    LogPlayerSource({"log": wal.address, "endingIndex": "latest"}).streamReader(schema)
+
+
+def test_all_logs_of_a_query_have_other_names_now(wal: FileWal) -> None:
+    fill(wal, 5)
+    given = {"logs": f"new={wal.address}", "failOnDataLoss": "false", "maxEntriesPerTrigger": "3", "pollMs": "0"}
+    reader = SeveralLogsStream(parse_options(given))
+    place = reader.latestOffset({"old": 7}, ReadMaxRows(3))
+    assert at(place) == {"old": 7, "new": 0}
+    assert at(reader.latestOffset(place, ReadMaxRows(3))) == {"old": 7, "new": 3}
+    reader.stop()
 
 
 def test_real_time_mode_takes_no_source_in_python(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:

@@ -157,8 +157,8 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
     def _shares(self, at: dict[str, int], waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """How many entries of each log are in the batch: all, or equal shares; what one does not use others get."""
         most = {name: self._readers[name].entries_within(limit, at[name]) for name in waiting}
-        if not all(most.values()):
-            return waiting
+        if not most or not all(most.values()):
+            return waiting  # The query may have no log yet that it has read from: all have other names now.
         left = min(count for count in most.values() if count is not None)
         shares: dict[str, int] = {}
         for nth, name in enumerate(sorted(waiting, key=lambda name: waiting[name])):

@@ -26,7 +26,7 @@ from logplayer.spark.options import SparkOptions, require_log
 from logplayer.spark.routes import Routes, load_routes
 from logplayer.spark.shipped import Shipped
 from logplayer.spark.source.place import LOOK_SECONDS, Place, difference, place_at
-from logplayer.spark.source.plan import mean_entry_bytes, plan
+from logplayer.spark.source.plan import mean_entry_bytes, plan, readable
 from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
 from logplayer.spark.source.times import first_since
 
@@ -163,9 +163,14 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         except Trimmed as gone:
             if self.options.fail_on_data_loss:
                 raise
-            if gone.first > last:
-                return []
-            pieces = plan(info, gone.first, last, kept, self.options.task_bytes, self.options.tasks)
+            logger.warning(
+                "%s. failOnDataLoss is false: the stream leaves out what is gone of %d to %d", gone, first, last
+            )
+            pieces = [
+                piece
+                for low, high in readable(info, first, last, kept)
+                for piece in plan(info, low, high, kept, self.options.task_bytes, self.options.tasks)
+            ]
         routes = self._decisions(info)
         targets = self.options.targets or None
         return [LogPartition(piece, routes, targets) for piece in pieces]
