@@ -18,7 +18,7 @@ from logplayer.log.protocol import Info
 from logplayer.spark import event_loop
 from logplayer.spark.options import parse_options
 from logplayer.spark.source import place as module
-from logplayer.spark.source.place import Place
+from logplayer.spark.source.place import ReadUpTo
 from logplayer.spark.source.several import SeveralLogsStream
 from logplayer.spark.source.stream import LogStreamReader
 from tests.spark.spark_support import FileWal, transaction
@@ -93,7 +93,7 @@ def test_an_offset_names_the_entry_and_not_only_its_index(
     some = open_stream(wal.address, maxEntriesPerTrigger="10").latestOffset(reader.initialOffset(), ReadMaxRows(10))
     assert some == {"log_index": 10, "log_id": info.log_id, "chain": records[9].chain.hex()}
     assert reader.latestOffset(some, ALL)["chain"] == info.chain.hex()
-    assert Place.of(some).offset == some
+    assert ReadUpTo.of(some).offset == some
     event_loop.run(wal.log.trim(10))
     assert reader.latestOffset(some, ALL)["log_index"] == 30  # Its value is that of the trim point.
     event_loop.run(wal.log.trim(20))

@@ -22,7 +22,7 @@ LOOK_AGAIN_SECONDS = 1.0  # A replica that lags may have answered: only a log th
 LOOK_SECONDS = 0.005
 
 
-class Place(NamedTuple):
+class ReadUpTo(NamedTuple):
     """Everything up to and including ``index`` was read, of this log and of the history with this chain value."""
 
     index: int  # type: ignore[assignment]  # Hides tuple's own method.
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     ahead: bool = False  # Where a query begins, at an index that the log has not reached yet.
 
     @classmethod
-    def of(cls, offset: Mapping[str, Any] | int) -> Place:
+    def of(cls, offset: Mapping[str, Any] | int) -> ReadUpTo:
         """The place that an offset of Spark's means; earlier versions had a number for each of several logs."""
         if isinstance(offset, int):
             return cls(offset)
@@ -51,14 +51,14 @@ class Place(NamedTuple):
         return found
 
 
-async def place_at(log: Log, index: int) -> Place:
+async def place_at(log: Log, index: int) -> ReadUpTo:
     """The place at an index as the log has it now."""
     info = await log.info()
     value = await _value_at(log, index, info)
-    return Place(index, info.log_id, None if value is None else value.hex())
+    return ReadUpTo(index, info.log_id, None if value is None else value.hex())
 
 
-async def difference(log: Log, place: Place) -> tuple[str, Info]:
+async def difference(log: Log, place: ReadUpTo) -> tuple[str, Info]:
     """Why the log does not have what was read up to the place; empty if it has, or if it cannot be known any more."""
     info = await _reaching(log, place)
     if place.log_id and info.log_id != place.log_id:
@@ -73,7 +73,7 @@ async def difference(log: Log, place: Place) -> tuple[str, Info]:
     return "", info
 
 
-async def _reaching(log: Log, place: Place) -> Info:
+async def _reaching(log: Log, place: ReadUpTo) -> Info:
     """The log's indexes: those that reach the place, if any do soon."""
     deadline = asyncio.get_running_loop().time() + LOOK_AGAIN_SECONDS
     while True:

@@ -21,7 +21,7 @@ from logplayer.spark.arrow import column
 from logplayer.spark.one_line import one_line, one_line_items
 from logplayer.spark.options import SparkOptions
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.place import LOOK_SECONDS, Place
+from logplayer.spark.source.place import LOOK_SECONDS, ReadUpTo
 from logplayer.spark.source.stream import LogStreamReader
 from logplayer.spark.source.table import Bounds, LogPartition, LogReader, PushedFilters, read_partition
 
@@ -95,7 +95,7 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         self._require_known(start)
         # A log that is new in this query is given its place here; what it has is for the next batch.
         added = {name: reader.initialOffset() for name, reader in self._readers.items() if name not in start}
-        places = {name: Place.of(start[name]) for name in self._readers if name in start}
+        places = {name: ReadUpTo.of(start[name]) for name in self._readers if name in start}
         at = {name: place.index for name, place in places.items()}
         newest = self._wait_for_news(at)
         waiting = {name: max(0, newest[name] - at[name]) for name in at}
@@ -123,7 +123,7 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         for name, last in end.items():
             reader = self._readers.get(name)
             if reader is not None:
-                parts = reader.partitions(Place.of(start.get(name, last)).offset, Place.of(last).offset)
+                parts = reader.partitions(ReadUpTo.of(start.get(name, last)).offset, ReadUpTo.of(last).offset)
                 found += [NamedPartition(name, part) for part in parts if isinstance(part, LogPartition)]
         return found
 

@@ -25,7 +25,7 @@ from logplayer.spark.one_line import one_line, one_line_items
 from logplayer.spark.options import SparkOptions, require_log
 from logplayer.spark.routes import Routes, load_routes
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.place import LOOK_SECONDS, Place, difference, place_at
+from logplayer.spark.source.place import LOOK_SECONDS, ReadUpTo, difference, place_at
 from logplayer.spark.source.plan import mean_entry_bytes, plan, readable
 from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
 from logplayer.spark.source.times import first_since
@@ -50,7 +50,7 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     def initialOffset(self) -> dict[str, Any]:
         info = self._info()
         index = self._first(info) - 1
-        return (Place(index, info.log_id, ahead=True) if index > info.last else self.place(index)).offset
+        return (ReadUpTo(index, info.log_id, ahead=True) if index > info.last else self.place(index)).offset
 
     def _first(self, info: Info) -> int:
         """The first index that a new query reads."""
@@ -73,7 +73,7 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     @one_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Waits a little for news: cheaper, and sooner there, than the engine's own next look."""
-        place = Place.of(start)
+        place = ReadUpTo.of(start)
         last = self._wait_for_news(place.index)
         most = self.entries_within(limit, place.index)
         end = max(place.index, last if most is None else min(last, place.index + most))
@@ -83,11 +83,11 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             return agreed.offset  # In a batch without entries; the next one goes on from there.
         return start if self.keep_waiting(last - place.index) else found
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> ReadUpTo:
         """The place at an index as the log has it now."""
         return event_loop.run(place_at(self._opened(), index))
 
-    def agreed(self, place: Place) -> Place:
+    def agreed(self, place: ReadUpTo) -> ReadUpTo:
         """The place, if the log has what was read up to there; else where a query goes on that may lose entries."""
         why, info = event_loop.run(difference(self._opened(), place))
         if not why:
@@ -151,9 +151,9 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
 
     @one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = Place.of(start).index + 1, Place.of(end).index
+        first, last = ReadUpTo.of(start).index + 1, ReadUpTo.of(end).index
         if first <= last:
-            last = self.agreed(Place.of(end)).index  # A batch that runs again may find another log.
+            last = self.agreed(ReadUpTo.of(end)).index  # A batch that runs again may find another log.
         if first > last:
             return []
         info = self._info()
