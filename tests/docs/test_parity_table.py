@@ -33,7 +33,12 @@ HELD_BY: dict[str, tuple[str, ...] | Because] = {
     "`maxOffsetsPerTrigger`": ("test_parity::test_limits_of_a_micro_batch",),
     "`minOffsetsPerTrigger`, `maxTriggerDelay`": ("test_parity::test_few_entries_wait_for_more_but_not_for_ever",),
     "`minPartitions`, `maxRecordsPerPartition`": ("test_source::test_ranges_are_split_over_tasks",),
-    "`failOnDataLoss`": ("test_parity::test_entries_that_were_trimmed_before_a_stream_read_them",),
+    "`failOnDataLoss`": (
+        "test_parity::test_entries_that_were_trimmed_before_a_stream_read_them",
+        "test_place::test_a_log_that_was_restored_is_not_skipped_over",
+        "test_place::test_another_log_is_not_taken_for_the_one_that_was_read",
+        "test_place::test_a_stream_that_may_lose_entries_says_where_it_goes_on",
+    ),
     "`includeHeaders`": ("test_source::test_headers_are_a_column_for_those_who_ask",),
     "`subscribe` (several topics), column `topic`": (
         "test_parity::test_several_logs_in_one_query",

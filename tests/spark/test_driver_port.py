@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from logplayer.admin.app import Facts
+from logplayer.admin.http_client import ask
 from logplayer.config import Config
 from logplayer.errors import ConfigError, LogError
 from logplayer.log.open import open_log
@@ -32,6 +34,31 @@ async def test_plain_text_beyond_loopback_is_refused_unless_it_is_meant() -> Non
             await listen(nothing, BEYOND, security, "run")
     plain = Security(insecure=True)
     assert _driver_side(plain, BEYOND, "run") == task_side(plain, f"{BEYOND}:1", "run")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", BEYOND])
+async def test_only_this_runs_token_lets_a_task_speak(host: str) -> None:
+    """A heartbeat decides how far the log is trimmed and a lease who plays: the driver must not even look at others."""
+    heard: list[Facts] = []
+
+    def answer(question: Facts) -> Facts:
+        heard.append(question)
+        return {"heard": True}
+
+    security = Security(token="of the log", insecure=True)
+    server, address = await listen(answer, host, security, "run", bind="127.0.0.1")
+    here = f"127.0.0.1:{address.rpartition(':')[2]}"
+    try:
+        for path in ("/beat", "/lease"):
+            for token in ("", "wrong", "ru", "run2", "of the log"):
+                with pytest.raises(ConfigError, match="the token is missing or wrong"):
+                    await ask(here, path, {"group": 0}, Security(token=token, insecure=True))
+            assert heard == []
+            assert await ask(here, path, {"group": 0}, task_side(security, address, "run")) == {"heard": True}
+            assert heard == [{"group": 0, "do": path[1:]}]
+            heard.clear()
+    finally:
+        await server.stop()
 
 
 def test_both_sides_speak_tls_beyond_loopback() -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from pyspark.sql import SparkSession
 
 from logplayer.core.entry import HashMap
 from logplayer.errors import ConfigError, LogPlayerError, Unavailable, UserError
+from logplayer.spark import folders
 from logplayer.spark.folders import Folder, LocalFolder, open_file, open_folder, scratch
 from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.jobs.audit import audit
@@ -110,6 +112,59 @@ def test_an_intent_that_is_there_holds(folder: Folder) -> None:
     assert second.state() == {"n": 3}
 
 
+class BusyBucket:
+    """S3 as it answers a put while another one of the key is on its way: 409, some times; no server here does it."""
+
+    def __init__(self, conflicts: int) -> None:
+        self.conflicts = conflicts
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, **given: str) -> None:
+        if self.conflicts:
+            self.conflicts -= 1
+            said = {"Error": {"Code": "ConditionalRequestConflict"}, "ResponseMetadata": {"HTTPStatusCode": 409}}
+            raise ClientError(said, "PutObject")
+        if given.get("IfNoneMatch") and Key in self.objects:
+            said = {"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": {"HTTPStatusCode": 412}}
+            raise ClientError(said, "PutObject")
+        self.objects[Key] = Body
+
+
+def test_a_put_that_met_another_one_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "CONFLICT_SECONDS", 0.0)
+    folder = open_folder("s3://bucket/x?region=us-east-1")
+    busy = BusyBucket(2)
+    monkeypatch.setattr(folders, "_client", lambda place: busy)
+    assert folder.put_if_absent("one", b"1")
+    busy.conflicts = 2
+    assert not folder.put_if_absent("one", b"2")
+    assert busy.objects == {"x/one": b"1"}
+    busy.conflicts = 1_000
+    with pytest.raises(Unavailable, match="ConditionalRequestConflict"):
+        folder.put_if_absent("other", b"1")  # Nothing says that it is there.
+
+
+class _Lost(LocalFolder):
+    """Says of every conditional put that the file is there, though nobody has made it."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return False
+
+
+def test_a_batch_whose_intent_is_not_there_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path))
+    staging.finish(staging.intend(0, [], {"n": 0}), {"n": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "folder", _Lost(str(tmp_path)))
+        with pytest.raises(Unavailable, match="batch 1"):
+            staging.intend(1, [], {})
+    assert staging.intend(1, [], {}).batch == 1
+    empty = Staging(str(tmp_path / "new"))
+    empty.folder = _Lost(empty.folder.place)
+    with pytest.raises(Unavailable, match="batch 0"):
+        empty.intend(0, [], {})
+
+
 @pytest.mark.parametrize("scheme", ["hdfs", "gs", "abfss"])
 def test_what_cannot_be_made_under_a_condition_is_refused(scheme: str) -> None:
     folder = open_folder(f"{scheme}://host/x")
@@ -129,7 +184,7 @@ def test_places_that_are_none() -> None:
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket: str) -> None:
-    with pytest.raises(Unavailable, match=r"cannot be written to: .*NoSuchBucket"):
+    with pytest.raises(Unavailable, match=r"cannot be written: .*NoSuchBucket"):
         open_folder(bucket.format("x").replace("//bucket/", "//none/")).put("x", b"")
 
 

@@ -107,6 +107,9 @@ def test_a_batch_is_delivered_by_tasks_once(
     late = spark.sql("select 'a' target, 7L log_index, 'k' key, 'v' value")
     with pytest.raises(UserError, match="everything up to 150 was delivered"):
         lp.spark.once(late, 2, **given)
+    in_time = spark.sql("select 'a' target, 151L log_index, 'k' key, 'v' value")
+    assert lp.spark.once(in_time, 2, **given) == 1  # The refused rows were not decided.
+    assert shards.read("a")[1] == 151
     shards.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from logplayer.errors import ConfigError, Trimmed, UserError
 from logplayer.spark import event_loop
+from logplayer.spark.format import LogPlayerSource
+from logplayer.spark.jobs.archive_job import archive_log
 from logplayer.spark.options import parse_options
 from logplayer.spark.shipped import ShippedFunction
 from logplayer.spark.source.several import SeveralLogsStream
@@ -30,6 +34,9 @@ from logplayer.spark.source.table import LogReader
 from logplayer.spark.source.times import search
 from logplayer.wire.entries import encode_headers
 from tests.spark.spark_support import FileWal, transaction
+from tests.spark.test_jobs_without_spark import NO_SPARK, here
+
+__all__ = ["here"]
 
 
 def fill(wal: FileWal, count: int, start: int = 0, payload: int = 1) -> None:
@@ -59,6 +66,13 @@ def indexes(rows: Any) -> list[int]:
     return sorted(row.log_index for row in rows.select("log_index").collect())
 
 
+def at(offset: dict[str, Any] | int) -> Any:
+    """The index that an offset names, or the one of each of several logs."""
+    if isinstance(offset, int):
+        return offset  # As an earlier version kept it.
+    return offset["log_index"] if "log_index" in offset else {name: at(own) for name, own in offset.items()}
+
+
 def test_starting_and_ending_timestamp(spark: SparkSession, wal: FileWal, two_times: str) -> None:
     table = spark.read.format("logplayer").options(log=wal.address, raw="true")
     assert indexes(table.option("startingTimestamp", two_times).load()) == list(range(21, 31))
@@ -70,9 +84,9 @@ def test_starting_and_ending_timestamp(spark: SparkSession, wal: FileWal, two_ti
 
 def test_a_stream_starts_at_a_timestamp(wal: FileWal, two_times: str) -> None:
     given = {"log": wal.address, "startingTimestamp": two_times}
-    assert LogStreamReader(parse_options(given)).initialOffset() == {"log_index": 20}
+    assert at(LogStreamReader(parse_options(given)).initialOffset()) == 20
     later = given | {"startingTimestamp": "9999999999999"}
-    assert LogStreamReader(parse_options(later)).initialOffset() == {"log_index": 30}
+    assert at(LogStreamReader(parse_options(later)).initialOffset()) == 30
 
 
 def test_a_time_is_found_by_halving() -> None:
@@ -108,8 +122,8 @@ def test_limits_of_a_micro_batch(wal: FileWal) -> None:
     assert end == 9  # An entry has 1,010 bytes.
     both = {"log": wal.address, "maxBytesPerTrigger": "10000", "maxEntriesPerTrigger": "2"}
     reader = LogStreamReader(parse_options(both))
-    assert reader.latestOffset({"log_index": 0}, reader.getDefaultReadLimit()) == {"log_index": 2}
-    assert reader.latestOffset({"log_index": 0}, ReadAllAvailable()) == {"log_index": 100}
+    assert at(reader.latestOffset({"log_index": 0}, reader.getDefaultReadLimit())) == 2
+    assert at(reader.latestOffset({"log_index": 0}, ReadAllAvailable())) == 100
 
 
 def test_few_entries_wait_for_more_but_not_for_ever(wal: FileWal) -> None:
@@ -118,12 +132,12 @@ def test_few_entries_wait_for_more_but_not_for_ever(wal: FileWal) -> None:
     reader = LogStreamReader(parse_options(given))
     assert reader.latestOffset({"log_index": 0}, ReadAllAvailable()) == {"log_index": 0}
     fill(wal, 5, 5)
-    assert reader.latestOffset({"log_index": 0}, ReadAllAvailable()) == {"log_index": 10}
+    assert at(reader.latestOffset({"log_index": 0}, ReadAllAvailable())) == 10
     at_once = LogStreamReader(parse_options(given | {"maxTriggerDelay": "0s"}))
-    assert at_once.latestOffset({"log_index": 9}, ReadAllAvailable()) == {"log_index": 10}
+    assert at(at_once.latestOffset({"log_index": 9}, ReadAllAvailable())) == 10
     ending = LogStreamReader(parse_options(given))  # A run that ends with what is there waits for nothing.
     ending.prepareForTriggerAvailableNow()
-    assert ending.latestOffset({"log_index": 9}, ReadAllAvailable()) == {"log_index": 10}
+    assert at(ending.latestOffset({"log_index": 9}, ReadAllAvailable())) == 10
 
 
 def test_entries_that_were_trimmed_before_a_stream_read_them(wal: FileWal) -> None:
@@ -140,6 +154,50 @@ def test_entries_that_were_trimmed_before_a_stream_read_them(wal: FileWal) -> No
             assert sorted(rows) == list(range(11, 31))
             assert not reader.partitions({"log_index": 5}, {"log_index": 10})
         reader.stop()
+
+
+@pytest.mark.usefixtures("here")
+def test_lost_entries_do_not_hide_what_the_archive_has(wal: FileWal, tmp_path: Path) -> None:
+    """Entries 21 to 40 are in the archive and not in the log, 41 to 50 in neither."""
+    fill(wal, 20)
+    event_loop.run(wal.log.trim(20))
+    fill(wal, 20, 20)
+    archive = str(tmp_path / "archive")
+    assert archive_log(NO_SPARK, wal.address, archive, 10)[2] == 40
+    fill(wal, 20, 40)
+    event_loop.run(wal.log.trim(50))
+    given = {"log": wal.address, "archive": archive, "failOnDataLoss": "false"}
+    reader = LogStreamReader(parse_options(given))
+
+    def rows(first: int, last: int) -> list[int]:
+        parts = reader.partitions({"log_index": first - 1}, {"log_index": last})
+        return sorted(row for part in parts for batch in reader.read(part) for row in batch.column(0).to_pylist())
+
+    assert rows(11, 60) == [*range(21, 41), *range(51, 61)]
+    assert rows(31, 45) == list(range(31, 41))
+    assert rows(42, 48) == []
+    assert rows(45, 55) == list(range(51, 56))
+    assert rows(1, 20) == []
+    reader.stop()
+
+
+def test_a_stream_has_no_end(wal: FileWal) -> None:
+    schema = StructType()
+    for name in ("endingIndex", "endingTimestamp"):
+        source = LogPlayerSource({"log": wal.address, name: "20"})
+        with pytest.raises(ConfigError, match=f"a stream has no end: {name} is for spark.read"):
+            source.streamReader(schema)
+    LogPlayerSource({"log": wal.address, "endingIndex": "latest"}).streamReader(schema)
+
+
+def test_all_logs_of_a_query_have_other_names_now(wal: FileWal) -> None:
+    fill(wal, 5)
+    given = {"logs": f"new={wal.address}", "failOnDataLoss": "false", "maxEntriesPerTrigger": "3", "pollMs": "0"}
+    reader = SeveralLogsStream(parse_options(given))
+    place = reader.latestOffset({"old": 7}, ReadMaxRows(3))
+    assert at(place) == {"old": 7, "new": 0}
+    assert at(reader.latestOffset(place, ReadMaxRows(3))) == {"old": 7, "new": 3}
+    reader.stop()
 
 
 def test_real_time_mode_takes_no_source_in_python(spark: SparkSession, wal: FileWal, tmp_path: Path) -> None:
@@ -208,13 +266,13 @@ def test_shares_of_several_logs(wal: FileWal, other: FileWal) -> None:
     fill(other, 3)
     given = {"logs": f"eu={wal.address},us={other.address}", "maxEntriesPerTrigger": "10"}
     reader = SeveralLogsStream(parse_options(given))
-    at = reader.initialOffset()
-    assert at == {"eu": 0, "us": 0}
-    at = reader.latestOffset(at, ReadMaxRows(10))
-    assert at == {"eu": 7, "us": 3}
-    assert reader.latestOffset(at, ReadMaxRows(10)) == {"eu": 17, "us": 3}
-    assert reader.latestOffset(at, ReadAllAvailable()) == {"eu": 50, "us": 3}
-    assert reader.reportLatestOffset() == {"eu": 50, "us": 3}
+    place = reader.initialOffset()
+    assert at(place) == {"eu": 0, "us": 0}
+    place = reader.latestOffset(place, ReadMaxRows(10))
+    assert at(place) == {"eu": 7, "us": 3}
+    assert at(reader.latestOffset(place, ReadMaxRows(10))) == {"eu": 17, "us": 3}
+    assert at(reader.latestOffset(place, ReadAllAvailable())) == {"eu": 50, "us": 3}
+    assert at(reader.reportLatestOffset()) == {"eu": 50, "us": 3}
     reader.stop()
 
 
@@ -222,10 +280,10 @@ def test_a_log_that_is_added_starts_at_its_beginning(wal: FileWal, other: FileWa
     fill(wal, 5)
     fill(other, 3)
     reader = SeveralLogsStream(parse_options({"logs": f"eu={wal.address},us={other.address}"}))
-    at = reader.latestOffset({"eu": 2}, ReadAllAvailable())
-    assert at == {"eu": 5, "us": 0}  # Its place is decided in one batch, and read from in the next.
-    assert {part.log for part in reader.partitions({"eu": 2}, at)} == {"eu"}  # type: ignore[attr-defined]
-    assert reader.latestOffset(at, ReadAllAvailable()) == {"eu": 5, "us": 3}
+    place = reader.latestOffset({"eu": 2}, ReadAllAvailable())
+    assert at(place) == {"eu": 5, "us": 0}  # Its place is decided in one batch, and read from in the next.
+    assert {part.log for part in reader.partitions({"eu": 2}, place)} == {"eu"}  # type: ignore[attr-defined]
+    assert at(reader.latestOffset(place, ReadAllAvailable())) == {"eu": 5, "us": 3}
     reader.stop()
 
 
@@ -244,7 +302,7 @@ def test_progress_says_how_far_a_stream_lags(spark: SparkSession, wal: FileWal, 
     started = query.trigger(availableNow=True).start()
     started.awaitTermination()
     first = started.recentProgress[0].sources[0]
-    assert (first.endOffset, first.latestOffset) == ('{"log_index": 20}', '{"log_index": 30}')
+    assert (at(json.loads(first.endOffset)), at(json.loads(first.latestOffset))) == (20, 30)
     assert not first.metrics
 
 

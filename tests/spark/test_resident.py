@@ -170,6 +170,42 @@ def test_a_standby_is_warm_and_plays_when_the_first_application_is_gone(
     check(wal, shards)
 
 
+def plays_alone(residents: list[Resident]) -> Resident | None:
+    """The one that plays while all others stand by."""
+    statuses = [(resident, resident.status()) for resident in residents]
+    active = [(resident, status) for resident, status in statuses if status["state"] != "standby"]
+    live = len(active) == 1 and {row["state"] for row in active[0][1]["targets"]} == {"LIVE"}
+    return active[0][0] if live else None
+
+
+def test_of_two_standbys_one_plays_and_the_other_after_it(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
+    address = wal.serve()
+    first = Resident(spark, config(address, shards.addresses))
+    standbys = [Resident(spark, config(address, shards.addresses, standby=True)) for _ in range(2)]
+    first.start()
+    try:
+        shards.wait(puts(wal, 50))
+        for standby in standbys:
+            standby.start()
+        until(lambda: all(standby.warm for standby in standbys))
+        shards.wait(puts(wal, 50, 50))
+        first.stop()
+        shards.wait(puts(wal, 50, 100))
+        # Both may have taken over at once: then the later one plays on, and the other one stands by again.
+        until(lambda: plays_alone(standbys))
+        [waiting] = [standby for standby in standbys if standby.status()["state"] == "standby"]
+        shards.wait(puts(wal, 50, 150))
+        for standby in standbys:
+            if standby is not waiting:
+                standby.stop()
+        shards.wait(puts(wal, 50, 200))
+        until(lambda: plays_alone([waiting]))
+    finally:
+        for resident in (first, *standbys):
+            resident.stop()
+    check(wal, shards)
+
+
 def test_a_later_application_takes_its_groups_back(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
     """A task of the older application may take over after the newer one started: the newer one must not give way."""
     address = wal.serve()

@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from logplayer.core.digest import entry_digest
+from logplayer.errors import UserError
 from logplayer.spark import event_loop
 from logplayer.spark.format import LogPlayerSource
+from logplayer.spark.options import parse_options
 from logplayer.spark.sinks.log import LogStreamWriter
 from logplayer.spark.sinks.targets import TargetWriter
 from logplayer.wire.entries import decode_transaction
@@ -199,6 +203,42 @@ def test_a_late_row_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match=re.escape("everything up to 10 was delivered")):
         play('{"target": "a", "log_index": 9, "key": "k", "value": "w"}\n', "2.json")
     assert shards.read("a")[0] == {b"k": b"v"}
+    shards.stop()
+
+
+def target_rows(*rows: tuple[str, int, str]) -> pa.RecordBatch:
+    given = [{"target": target, "log_index": index, "key": key, "value": "v"} for target, index, key in rows]
+    return pa.RecordBatch.from_pylist(given)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [(("a", 7, "late"), "everything up to 10 was delivered"), (("b", 11, "unknown"), "'b', which has no address")],
+)
+def test_a_query_that_is_corrected_after_a_refusal_goes_on(
+    tmp_path: Path, wrong: tuple[str, int, str], what: str
+) -> None:
+    """What is refused is not decided: the batch runs again with the rows of the corrected query."""
+    shards = Shards(tmp_path, ("a",))
+    given = {"to": "targets", "addresses": shards.option, "staging": str(tmp_path / "s")}
+    schema = StructType().add("target", "string").add("log_index", "long").add("key", "string").add("value", "string")
+    writer = TargetWriter(parse_options(given), schema)
+
+    def play(number: int, *rows: tuple[str, int, str]) -> None:
+        messages: list[WriterCommitMessage | None] = [writer.write(iter([target_rows(*rows)]))]
+        try:
+            writer.commit(messages, number)
+        except UserError:
+            writer.abort(messages, number)
+            raise
+
+    play(0, ("a", 10, "first"))
+    with pytest.raises(UserError, match=re.escape(what)):
+        play(1, ("a", 11, "second"), wrong)
+    assert shards.index("a") == 10
+    play(1, ("a", 11, "second"))
+    play(2, ("a", 12, "third"))
+    assert shards.read("a")[:2] == ({b"first": b"v", b"second": b"v", b"third": b"v"}, 12)
     shards.stop()
 
 

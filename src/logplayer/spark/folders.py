@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ from logplayer.fsync import sync
 
 _S3 = ("s3", "s3a", "s3n")
 _OTHERS = ("hdfs", "viewfs", "gs", "gcs", "abfs", "abfss")
+CONFLICTS_MAX = 6  # A put that meets another one is tried again so often,
+CONFLICT_SECONDS = 0.05  # after this time, and twice as long each further time: 3 s in all.
 
 
 def open_folder(place: str | Path) -> Folder:
@@ -325,16 +328,23 @@ class S3Folder(StoreFolder):
         client = _client(self.place)
         bucket, _, prefix = self._at[1].partition("/")
         key = f"{prefix}/{name}" if prefix else name
-        try:
-            client.put_object(Bucket=bucket, Key=key, Body=data, **condition)
-        except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if condition and status in (409, 412):  # It is there, or another put of it is on its way.
-                return False
-            raise Unavailable(f"{self.place} cannot be written to: {error}; check the bucket's policy") from None
-        except BotoCoreError as error:
-            raise Unavailable(f"{self.place} cannot be reached: {error}; check the address and credentials") from None
-        return True
+        for nth in range(CONFLICTS_MAX + 1):
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=data, **condition)
+                return True
+            except ClientError as error:
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if condition and status == 412:
+                    return False  # It is there.
+                # 409: another put or delete of the key is on its way. It may fail yet, so nothing follows from it.
+                if status != 409 or nth == CONFLICTS_MAX:
+                    what = "another writer is at it: try again" if status == 409 else "check the bucket's policy"
+                    raise Unavailable(f"{self.file(name)} cannot be written: {error}; {what}") from None
+            except BotoCoreError as error:
+                what = "check the address and credentials"
+                raise Unavailable(f"{self.place} cannot be reached: {error}; {what}") from None
+            time.sleep(CONFLICT_SECONDS * 2**nth)
+        raise AssertionError("unreachable")
 
 
 @lru_cache(maxsize=32)

@@ -70,8 +70,12 @@ class LogPlayerSource(DataSource):
             from logplayer.spark.resident.lease import LeaseReader
 
             return LeaseReader(self._options)
-        if self._options.ending_at_us is not None:
-            raise ConfigError("a stream has no end: endingTimestamp is for spark.read")
+        for name, given in (
+            ("endingIndex", self._options.ending != "latest"),
+            ("endingTimestamp", self._options.ending_at_us is not None),
+        ):
+            if given:
+                raise ConfigError(f"a stream has no end: {name} is for spark.read. Leave it out, or use spark.read")
         if self._options.logs:
             from logplayer.spark.source.several import SeveralLogsStream
 

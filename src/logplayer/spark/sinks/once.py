@@ -100,14 +100,12 @@ def _decide(options: SparkOptions, staging: Staging, batch: DataFrame, batch_id:
         raise LogPlayerError(_other_query(staging, state["query"], query))
     to_targets = options.to == "targets"
     stage = _staged(batch, partial(_stage_parts if to_targets else _stage_rows, staging))
-    messages: list[Staged] | list[StagedParts]
     if to_targets:
         messages = [StagedParts(part, [Part(*one) for one in parts]) for part, parts in stage]
-        first_state = first_target_state(options, staging)
-    else:
-        messages = [Staged(*one) for one in stage]
-        first_state = first_log_state(options)
-    return staging.intend(batch_id, messages, {**first_state, "query": query})
+        first_state = {**first_target_state(options, staging), "query": query}
+        return staging.intend(batch_id, messages, first_state, partial(highest_of, options, staging))
+    rows = [Staged(*one) for one in stage]
+    return staging.intend(batch_id, rows, {**first_log_state(options), "query": query})
 
 
 # --- The job that stages ---

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from logplayer.errors import ConfigError, LogPlayerError
+from logplayer.errors import ConfigError, LogPlayerError, Unavailable
 from logplayer.spark.folders import Folder, open_folder
 from logplayer.spark.sinks.parts import Part, StagedParts
 
@@ -99,8 +99,18 @@ class Staging:
 
     # --- In the driver ---
 
-    def intend(self, batch: int, messages: Sequence[Any], first_state: dict[str, Any]) -> Intent:
-        """The intent of ``batch``: the one that is there, or a new one on top of the batch before."""
+    def intend(
+        self,
+        batch: int,
+        messages: Sequence[Any],
+        first_state: dict[str, Any],
+        check: Callable[[Intent], object] = lambda intent: None,
+    ) -> Intent:
+        """The intent of ``batch``: the one that is there, or a new one on top of the batch before.
+
+        ``check`` raises if a new one cannot be carried out. It must say so here: an intent that is kept holds for
+        every further run of the batch, also if the query was corrected meanwhile.
+        """
         newest = self.newest()
         if newest is not None and newest.batch == batch:
             self._drop(file for message in messages if message is not None for file in message.files)
@@ -115,8 +125,16 @@ class Staging:
         files = tuple(file for m in staged for file in m.files)
         parts = tuple(part for m in staged if isinstance(m, StagedParts) for part in m.parts)
         intent = Intent(batch, files, sum(m.rows for m in staged), state, parts)
+        check(intent)
         self.folder.put_if_absent(self._intent_name(batch), json.dumps(intent.__dict__).encode())
-        return self.newest() or intent  # A driver that was thought dead may have been faster: its intent holds.
+        found = self.newest()  # A driver that was thought dead may have been faster: its intent holds.
+        if found is None or found.batch != batch:
+            # Carrying out another batch's intent would end with the removal of this one's rows.
+            raise Unavailable(
+                f"the intent of batch {batch} cannot be read back in {self.folder}; nothing of the batch was "
+                "delivered. Start the query again: it runs the batch again"
+            )
+        return found
 
     def started(self) -> bool:
         """Whether a batch was ever intended here."""

@@ -13,6 +13,7 @@ it, the query takes over as a player of that log, and a player that takes over l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -45,7 +46,8 @@ class TargetWriter(Shipped, DataSourceStreamArrowWriter):
         # Only here: the process that plans the write and the tasks that stage rows reach no target.
         from logplayer.spark.sinks.delivery import deliver_to, destinations, first_target_state
 
-        intent = self.staging.intend(batchId, messages, first_target_state(self.options, self.staging))
+        check = partial(highest_of, self.options, self.staging)
+        intent = self.staging.intend(batchId, messages, first_target_state(self.options, self.staging), check)
         highest = highest_of(self.options, self.staging, intent)
         deliver_to(destinations(self.options, intent), self.staging.folder, intent.parts, highest)
         self.staging.finish(intent, {**intent.state, "high": highest})

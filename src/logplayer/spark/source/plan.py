@@ -62,6 +62,20 @@ def plan(info: Info, first: int, last: int, kept: archive.Archive | None, task_b
     return pieces + cut(at, last, entries_per_task(info, at, last, task_bytes, tasks))
 
 
+def readable(info: Info, first: int, last: int, kept: archive.Archive | None) -> list[tuple[int, int]]:
+    """The parts of ``[first, last]`` that the archive or the log has, in order."""
+    found = []
+    at = first
+    if kept is not None:
+        low, high = max(first, kept.begin), min(last, kept.through)
+        if low <= high and low < info.first:
+            found.append((low, high))
+            at = high + 1
+    if max(at, info.first) <= last:
+        found.append((max(at, info.first), last))
+    return found
+
+
 def cut(first: int, last: int, count: int) -> list[Piece]:
     """``[first, last]`` in pieces of ``count`` entries."""
     return [Piece(at, min(at + count - 1, last)) for at in range(first, last + 1, count)]

@@ -21,7 +21,8 @@ from logplayer.spark.arrow import column
 from logplayer.spark.one_line import one_line, one_line_items
 from logplayer.spark.options import SparkOptions
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.stream import LOOK_SECONDS, LogStreamReader
+from logplayer.spark.source.place import LOOK_SECONDS, ReadUpTo
+from logplayer.spark.source.stream import LogStreamReader
 from logplayer.spark.source.table import Bounds, LogPartition, LogReader, PushedFilters, read_partition
 
 
@@ -72,7 +73,7 @@ class SeveralLogsReader(Shipped, DataSourceReader):
 
 
 class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset ``{"eu": n, "us": m}`` means that everything up to and including n, and m, was read."""
+    """An offset has for each log by its name what the stream of this log alone would have."""
 
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
@@ -83,29 +84,33 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         return {"options": self.options}
 
     @one_line
-    def initialOffset(self) -> dict[str, int]:
-        return {name: reader.initialOffset()["log_index"] for name, reader in self._readers.items()}
+    def initialOffset(self) -> dict[str, Any]:
+        return {name: reader.initialOffset() for name, reader in self._readers.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return next(iter(self._readers.values())).getDefaultReadLimit()
 
     @one_line
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._require_known(start)
         # A log that is new in this query is given its place here; what it has is for the next batch.
-        added = {
-            name: reader.initialOffset()["log_index"] for name, reader in self._readers.items() if name not in start
-        }
-        at = {name: int(start[name]) for name in self._readers if name in start}
+        added = {name: reader.initialOffset() for name, reader in self._readers.items() if name not in start}
+        places = {name: ReadUpTo.of(start[name]) for name in self._readers if name in start}
+        at = {name: place.index for name, place in places.items()}
         newest = self._wait_for_news(at)
         waiting = {name: max(0, newest[name] - at[name]) for name in at}
+        shares = self._shares(at, waiting, limit)
+        found = {name: self._readers[name].place(at[name] + share).offset for name, share in shares.items() if share}
+        agreed = {name: self._readers[name].agreed(place) for name, place in places.items()}
+        moved = {name: place.offset for name, place in agreed.items() if place != places[name]}
+        if moved:
+            return {**start, **moved, **added}
         if not added and self._keep_waiting(sum(waiting.values())):
             return start
-        shares = self._shares(at, waiting, limit)
-        return {**start, **{name: at[name] + share for name, share in shares.items()}, **added}
+        return {**start, **found, **added}
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {name: reader.newest() for name, reader in self._readers.items()}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return {name: reader.reportLatestOffset() for name, reader in self._readers.items()}
 
     @one_line
     def prepareForTriggerAvailableNow(self) -> None:
@@ -113,13 +118,12 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
             reader.prepareForTriggerAvailableNow()
 
     @one_line
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found: list[InputPartition] = []
         for name, last in end.items():
             reader = self._readers.get(name)
             if reader is not None:
-                first = int(start.get(name, last))
-                parts = reader.partitions({"log_index": first}, {"log_index": int(last)})
+                parts = reader.partitions(ReadUpTo.of(start.get(name, last)).offset, ReadUpTo.of(last).offset)
                 found += [NamedPartition(name, part) for part in parts if isinstance(part, LogPartition)]
         return found
 
@@ -130,7 +134,7 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         for reader in self._readers.values():
             reader.stop()
 
-    def _require_known(self, start: dict[str, int]) -> None:
+    def _require_known(self, start: dict[str, Any]) -> None:
         gone = sorted(set(start) - set(self._readers))
         if gone and self.options.fail_on_data_loss:
             raise ConfigError(
@@ -153,8 +157,8 @@ class SeveralLogsStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
     def _shares(self, at: dict[str, int], waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """How many entries of each log are in the batch: all, or equal shares; what one does not use others get."""
         most = {name: self._readers[name].entries_within(limit, at[name]) for name in waiting}
-        if not all(most.values()):
-            return waiting
+        if not most or not all(most.values()):
+            return waiting  # The query may have no log yet that it has read from: all have other names now.
         left = min(count for count in most.values() if count is not None)
         shares: dict[str, int] = {}
         for nth, name in enumerate(sorted(waiting, key=lambda name: waiting[name])):

@@ -1,7 +1,8 @@
-"""The log as a stream: offsets are log indexes, so a micro-batch is a range of the log."""
+"""The log as a stream: offsets are places in the log (``place``), so a micro-batch is a range of the log."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logplayer.errors import Trimmed
+from logplayer.errors import LogDiverged, Trimmed
 from logplayer.log.open import open_log
 from logplayer.log.protocol import Info, Log, Record
 from logplayer.spark import event_loop
@@ -24,15 +25,16 @@ from logplayer.spark.one_line import one_line, one_line_items
 from logplayer.spark.options import SparkOptions, require_log
 from logplayer.spark.routes import Routes, load_routes
 from logplayer.spark.shipped import Shipped
-from logplayer.spark.source.plan import mean_entry_bytes, plan
+from logplayer.spark.source.place import LOOK_SECONDS, ReadUpTo, difference, place_at
+from logplayer.spark.source.plan import mean_entry_bytes, plan, readable
 from logplayer.spark.source.table import LogPartition, open_archive_of, read_partition
 from logplayer.spark.source.times import first_since
 
-LOOK_SECONDS = 0.005
+logger = logging.getLogger(__name__)
 
 
 class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset ``{"log_index": n}`` means that everything up to and including n was read."""
+    """An offset ``{"log_index": n, "log_id": ..., "chain": ...}``: everything up to n was read, of this history."""
 
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
@@ -45,18 +47,23 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return {"options": self.options}  # All that a task needs.
 
     @one_line
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         info = self._info()
+        index = self._first(info) - 1
+        return (ReadUpTo(index, info.log_id, ahead=True) if index > info.last else self.place(index)).offset
+
+    def _first(self, info: Info) -> int:
+        """The first index that a new query reads."""
         if self.options.starting_at_us is not None:
             kept = open_archive_of(self.options, info.log_id)
-            return {"log_index": first_since(self._opened(), info, kept, self.options.starting_at_us) - 1}
+            return first_since(self._opened(), info, kept, self.options.starting_at_us)
         if self.options.starting == "latest":
-            return {"log_index": info.last}
+            return info.last + 1
         if self.options.starting != "earliest":
-            return {"log_index": max(0, int(self.options.starting) - 1)}
+            return max(1, int(self.options.starting))
         kept = open_archive_of(self.options, info.log_id)
         reaches = kept is not None and kept.through >= info.first - 1
-        return {"log_index": (kept.begin if kept and reaches else info.first) - 1}
+        return kept.begin if kept and reaches else info.first
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.entries_max:
@@ -64,16 +71,41 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadMaxBytes(self.options.bytes_max) if self.options.bytes_max else ReadAllAvailable()
 
     @one_line
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Waits a little for news: cheaper, and sooner there, than the engine's own next look."""
-        at = int(start["log_index"])
-        last = self._wait_for_news(at)
-        if self.keep_waiting(last - at):
-            return start
-        most = self.entries_within(limit, at)
-        if most is not None:
-            last = min(last, at + most)
-        return {"log_index": max(at, last)}
+        place = ReadUpTo.of(start)
+        last = self._wait_for_news(place.index)
+        most = self.entries_within(limit, place.index)
+        end = max(place.index, last if most is None else min(last, place.index + most))
+        found = start if end == place.index else self.place(end).offset
+        agreed = self.agreed(place)  # Asked last: a log that is replaced now has not got what the end names.
+        if agreed != place:
+            return agreed.offset  # In a batch without entries; the next one goes on from there.
+        return start if self.keep_waiting(last - place.index) else found
+
+    def place(self, index: int) -> ReadUpTo:
+        """The place at an index as the log has it now."""
+        return event_loop.run(place_at(self._opened(), index))
+
+    def agreed(self, place: ReadUpTo) -> ReadUpTo:
+        """The place, if the log has what was read up to there; else where a query goes on that may lose entries."""
+        why, info = event_loop.run(difference(self._opened(), place))
+        if not why:
+            return place
+        where, here = self.options.config.log, min(place.index, info.last)
+        what = f"the log at {where} was restored or replaced: {why}"
+        if not self.options.fail_on_data_loss:
+            logger.warning(
+                "%s. failOnDataLoss is false: the stream goes on after %d; what this log has up to there is not read",
+                what,
+                here,
+            )
+            return self.place(here)
+        raise LogDiverged(
+            f"{what}. Bring back the log that was read; or give the query a new checkpoint; or set failOnDataLoss to "
+            f"false: then it goes on after {here}",
+            place.index,
+        )
 
     def keep_waiting(self, count: int) -> bool:
         """Whether ``count`` entries are too few for a batch, and have not waited for too long."""
@@ -118,8 +150,10 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         self._cap = self._info().last
 
     @one_line
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        first, last = int(start["log_index"]) + 1, int(end["log_index"])
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = ReadUpTo.of(start).index + 1, ReadUpTo.of(end).index
+        if first <= last:
+            last = self.agreed(ReadUpTo.of(end)).index  # A batch that runs again may find another log.
         if first > last:
             return []
         info = self._info()
@@ -129,9 +163,14 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         except Trimmed as gone:
             if self.options.fail_on_data_loss:
                 raise
-            if gone.first > last:
-                return []
-            pieces = plan(info, gone.first, last, kept, self.options.task_bytes, self.options.tasks)
+            logger.warning(
+                "%s. failOnDataLoss is false: the stream leaves out what is gone of %d to %d", gone, first, last
+            )
+            pieces = [
+                piece
+                for low, high in readable(info, first, last, kept)
+                for piece in plan(info, low, high, kept, self.options.task_bytes, self.options.tasks)
+            ]
         routes = self._decisions(info)
         targets = self.options.targets or None
         return [LogPartition(piece, routes, targets) for piece in pieces]
