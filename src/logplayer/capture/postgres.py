@@ -21,7 +21,7 @@ import psycopg
 
 from logplayer.capture import snapshot, source
 from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
-from logplayer.capture.assemble import PREFIX, Assembler, SourceTransaction, parts
+from logplayer.capture.assemble import PREFIX, Assembler
 from logplayer.capture.circles import copy_order
 from logplayer.capture.descriptions import Description
 from logplayer.capture.descriptions_at import Known, find_known
@@ -32,6 +32,7 @@ from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
 from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, stop_reason
 from logplayer.capture.statements import statements_before, statements_made
+from logplayer.capture.transactions import SourceTransaction, parts
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogError, LogPlayerError, Unavailable, UserError
 from logplayer.log.protocol import Log

@@ -24,13 +24,14 @@ from psycopg import sql
 
 from logplayer.capture import source
 from logplayer.capture.appender import Appender, Item
-from logplayer.capture.assemble import Assembler, SourceTransaction, cut
+from logplayer.capture.assemble import Assembler
 from logplayer.capture.circles import plan_copy, warn_of_circles
 from logplayer.capture.descriptions import Description
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import UNCHANGED, Begin, Cells, Insert, Relation, RelationColumn, lsn_text
 from logplayer.capture.resume import SNAPSHOT, describe_tables
 from logplayer.capture.settings import HEADER_BYTES, CaptureSettings, SourceTable
+from logplayer.capture.transactions import SourceTransaction, cut
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import UserError
 from logplayer.log.protocol import Log
