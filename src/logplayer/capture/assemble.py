@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logplayer.capture import pgoutput as pg
-from logplayer.capture.descriptions import Description, SchemaChange, completed, difference, replaced
+from logplayer.capture.descriptions import Description, SchemaChange, completed, difference, renamed, replaced
 from logplayer.capture.outbox_payload import decode_outbox
 from logplayer.capture.pg_values import Unfit, read_value
 from logplayer.capture.settings import HEADER_BYTES, CaptureStopped, Choices, SourceTable
@@ -226,13 +226,7 @@ class Assembler:
             return self._tables.get(name)
         table = self._tables[captured]
         if captured != name and not self.remaking and self._choices.schema_change != "accept":
-            raise CaptureStopped(
-                "schema_change",
-                f"table {table.log_name} of the source is called {'.'.join(name)} now, and has changes under that name "
-                "(everything before is in the log). Give it back its name and schema (ALTER TABLE ... RENAME TO, SET "
-                "SCHEMA) and go on once with --on-schema-change accept, which takes these changes for those of "
-                f"{table.log_name}; or capture it under its new name with a new --slot, into empty tables",
-            )
+            raise renamed(table, *name)
         return table
 
     def _changed(self, change: SchemaChange) -> None:

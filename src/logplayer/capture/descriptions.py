@@ -34,6 +34,17 @@ def completed(before: Description, now: Description) -> Description:
     )
 
 
+def renamed(table: SourceTable, schema: str, name: str) -> CaptureStopped:
+    """A captured table has another name, or another schema."""
+    return CaptureStopped(
+        "schema_change",
+        f"table {table.log_name} of the source is called {schema}.{name} now (everything before is in the log). Give "
+        "it back its name and schema (ALTER TABLE ... RENAME TO, SET SCHEMA) and go on once with --on-schema-change "
+        f"accept, which takes what changed under the other name for changes of {table.log_name}; or capture it under "
+        "its new name with a new --slot, into empty tables",
+    )
+
+
 def replaced(table: SourceTable) -> CaptureStopped:
     """Another table has the name of a captured one."""
     return CaptureStopped(
