@@ -296,8 +296,13 @@ async def test_without_a_snapshot_it_begins_at_the_slot(source: Source, tmp_path
         ([], "nothing", "has no table public.nothing"),
         (["CREATE TABLE t (id int)"], "t", "has no primary key.*ADD COLUMN id"),
         (["CREATE TABLE t (id int PRIMARY KEY)", "ALTER TABLE t REPLICA IDENTITY NOTHING"], "t", "IDENTITY DEFAULT"),
-        (["CREATE UNLOGGED TABLE t (id int PRIMARY KEY)"], "t", "not a plain, logged table"),
-        (["CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)"], "p", "not a plain, logged table"),
+        (["CREATE UNLOGGED TABLE t (id int PRIMARY KEY)"], "t", "is an unlogged or temporary table.*leave it out"),
+        (["CREATE VIEW v AS SELECT 1 AS id"], "v", "is not an ordinary table, and"),
+        (
+            ["CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)"],
+            "p",
+            "is partitioned.*give these",
+        ),
         (
             [
                 "CREATE TABLE t (id int PRIMARY KEY)",
@@ -325,6 +330,15 @@ async def test_a_source_that_cannot_be_captured_is_refused(
         await capture(source, tmp_path, tables)
     assert source.confirmed() == ""
     assert await entries(tmp_path) == []
+
+
+async def test_a_partition_is_captured_by_its_name(source: Source, tmp_path: Path) -> None:
+    source.run("CREATE TABLE p (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)")
+    source.run("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)", "INSERT INTO p VALUES (1, 1), (2, 2)")
+    await capture(source, tmp_path, "p1")
+    source.run("INSERT INTO p VALUES (3, 3)", "UPDATE p SET v = 4 WHERE id = 1", "DELETE FROM p WHERE id = 2")
+    await capture(source, tmp_path, "p1")
+    same(source, await entries(tmp_path), "p1")
 
 
 async def test_a_statement_enters_the_log_with_the_first_part_of_its_transaction(

@@ -67,8 +67,15 @@ async def test_a_running_capture_notices_that_changes_are_missing(
         await has(log, f"capture/{source.slot}", 1, task)
         with source.db.transaction():  # No look finds half of it.
             run(source, *statements)
+        for count in (2, 3, 4):  # It looks before it reads the next one.
+            source.run("SELECT pg_logical_emit_message(true, 'logplayer', '')")
+            while not task.done():
+                if (await log.newest(f"capture/{source.slot}")).sequence >= 2 + count:
+                    break
+                await asyncio.sleep(0.02)
+        assert task.done(), "it goes on"
         with pytest.raises(CaptureStopped, match=said) as stopped:
-            await asyncio.wait_for(task, 120)
+            task.result()
     assert stopped.value.reason == reason
     assert await keys(tmp_path, source) == [b"t/1"]
 

@@ -115,8 +115,14 @@ def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> Source
             f"the source has no {where}: it was dropped or renamed, or --tables is wrong (upper and lower case count)"
         )
     kind, identity, persistence, key, identity_is_primary = row
+    if kind == "p":
+        raise UserError(
+            f"{where} is partitioned, and its rows are in its partitions; give these in --tables, each by its name "
+            "(one that is made later needs a slot of its own)"
+        )
     if kind != "r" or persistence != "p":
-        raise UserError(f"{where} is not a plain, logged table, so PostgreSQL does not send its rows; leave it out")
+        what = "an unlogged or temporary" if kind == "r" else "not an ordinary"
+        raise UserError(f"{where} is {what} table, and PostgreSQL sends changes of logged tables only; leave it out")
     if not key:
         raise UserError(
             f"{where} has no primary key, so its rows cannot be named; add one: "
