@@ -25,6 +25,7 @@ class Known:
     tables: dict[str, Description] = field(default_factory=dict)
     published: dict[str, Published] = field(default_factory=dict)  # An earlier version kept none.
     is_later: bool = False  # They changed after the mark from which on entries are made again.
+    is_wider: bool = False  # The log has tables that are not captured any more: left out here.
 
 
 async def find_known(
@@ -56,7 +57,13 @@ async def find_known(
             f"--tables has {', '.join(new)}, which this capture did not begin with, so rows would be missing; "
             "capture them with a slot of their own"
         )
-    return Known(known, published, resume.mark < newest.index and resume.sequence < resume.newest)
+    captured = {table.log_name for table in tables}
+    return Known(
+        {table: columns for table, columns in known.items() if table in captured},
+        published,
+        is_later=resume.mark < newest.index and resume.sequence < resume.newest,
+        is_wider=not known.keys() <= captured,
+    )
 
 
 async def _ask(

@@ -121,7 +121,7 @@ class _Capture:
         self._known: dict[str, Description] = {}
         self._in_log = Known()
         self._published: dict[str, Published] = {}
-        self._unkept = False  # The log does not have all of them.
+        self._unkept = False  # The log has not all of these tables, or has others.
         self._sequence = 0  # Of the newest entry that was submitted; counted only from a mark on.
         self._resume = Resume(CapturePhase.NOTHING)
         self._source: SourceIdentity | None = None
@@ -144,7 +144,7 @@ class _Capture:
             self._check_resume(slot is not None)
             if self._resume.phase is CapturePhase.STREAM:
                 self._in_log = await find_known(self._log, settings, db, self._tables, self._resume)
-                self._published = self._in_log.published
+                self._published, self._unkept = self._in_log.published, self._in_log.is_wider
             if not self._in_log.tables:  # From then on a publication that lacks something cannot be mended.
                 await ensure_publication(db, settings.publication, self._tables)
         await warn_of_torn_keys(self._log, settings, self._tables)
@@ -279,7 +279,7 @@ class _Capture:
         self._looked_at = time.monotonic()
         published = await check_published(db, self._settings.publication, self._tables, self._published)
         if not published.keys() <= self._published.keys():  # Kept by a version that had no OIDs.
-            self._unkept = bool(self._in_log.tables)
+            self._unkept = self._unkept or bool(self._in_log.tables)
             self._published = {**self._published, **published}
         return published
 
