@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from logplayer.capture import pgoutput as pg
-from logplayer.capture.assemble import Assembler, SourceTransaction, parts
-from logplayer.capture.settings import HEADER_BYTES, Choices, SourceTable
+from logplayer.capture.assemble import Assembler
+from logplayer.capture.settings import HEADER_BYTES, CaptureStopped, Choices, SourceTable
+from logplayer.capture.transactions import SourceTransaction, parts
 from logplayer.errors import EntryTooLarge, Malformed, UserError
 from logplayer.log.protocol import ENTRY_BYTES_MAX
 from logplayer.wire.entries import decode_headers, encode_headers
@@ -210,6 +211,38 @@ def test_what_is_made_again_is_not_judged_and_what_follows_is() -> None:
     assembler.feed(pg.Begin(9, 0, 7))
     with pytest.raises(UserError, match="column id is new, column big is new"):
         assembler.feed(pg.Delete(1, (None, "7", None)))
+
+
+@pytest.mark.parametrize("name", ["public.t_old", "archive.t"])
+def test_a_captured_table_under_another_name_stops(name: str) -> None:
+    """Its rows are left out otherwise, and what follows is confirmed."""
+    schema, _, table = name.partition(".")
+    away = relation("v", "id:23*", "big", name=table, schema=schema)
+    row, renamed_row = pg.Insert(1, ("a", "7", None)), pg.Insert(1, ("a", "8", None))
+    said = rf"table t of the source is called {name} now.*ALTER TABLE .*--on-schema-change accept"
+    for choices in (DEFAULT, Choices("ddl", ddl_targets=("a",))):
+        with pytest.raises(CaptureStopped, match=said) as stopped:
+            run(PLAIN, row, away, renamed_row, choices=choices)
+        assert stopped.value.reason == "schema_change"
+    found = changes(run(PLAIN, row, away, renamed_row, PLAIN, choices=Choices("accept")))
+    assert [key for _, key, _ in found] == [b"t/7", b"t/8"]
+
+
+@pytest.mark.parametrize("mode", ["stop", "accept"])
+def test_another_table_under_a_captured_name_stops(mode: str) -> None:
+    """Which rows the first one had when it was dropped is not in the stream."""
+    other = relation("v", "id:23*", "big", oid=2)
+    with pytest.raises(CaptureStopped, match=r"table t of the source is another one now.*new --slot") as stopped:
+        run(PLAIN, pg.Insert(1, ("a", "7", None)), other, pg.Insert(2, ("a", "7", None)), choices=Choices(mode))
+    assert stopped.value.reason == "schema_change"
+
+
+def test_rows_of_a_renamed_table_are_held_until_it_is_known_whether_the_log_has_them() -> None:
+    assembler = Assembler(TABLES, {}, Choices("accept"), KNOWN, seen=295, cut=True, oids={1: ("public", "t")})
+    away = relation("v", "id:23*", "big", name="t_old")
+    for message in (pg.Begin(250, 0, 8), away, pg.Insert(1, ("a", "8", None))):
+        assert assembler.feed(message) is None
+    assert changes(assembler.feed(pg.Commit(250, 296, 0))) == [("PUT", b"t/8", {"id*": 8, "v": "a", "big": None})]
 
 
 def test_another_replica_identity_stops() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from logplayer.capture import snapshot
@@ -197,3 +198,36 @@ async def test_an_interrupted_snapshot_that_was_trimmed_is_emptied_and_copied_ag
     await copy.play(tmp_path / "cut")
     assert copy.rows(f"SELECT id, t FROM {two} ORDER BY id") == [(nth, nth) for nth in (1, 2, 3)]
     assert copy.rows(f"SELECT count(*) FROM {one}") == [(5,)]
+
+
+TOUCHED = """
+CREATE FUNCTION {t}_touch() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN NEW.last_update = clock_timestamp(); RETURN NEW; END';
+CREATE FUNCTION {t}_note() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN INSERT INTO {t}_audit (of, said) VALUES (NEW.id, TG_OP); RETURN NULL; END';
+CREATE TABLE {t} (id int PRIMARY KEY, v text, last_update timestamptz);
+CREATE TABLE {t}_audit (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), of int REFERENCES {t}, said text);
+CREATE TRIGGER touch BEFORE INSERT OR UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_touch();
+CREATE TRIGGER note AFTER INSERT OR UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_note();
+"""
+
+
+@pytest.mark.parametrize("copy", ["postgres-tables"], indirect=True)
+@pytest.mark.parametrize("advised", [False, True], ids=["triggers on", "as advised"])
+async def test_triggers_do_not_repeat_at_the_target_what_the_log_has(
+    source: Source, tmp_path: Path, copy: Copy, advised: bool
+) -> None:
+    """docs/how-to/copy-a-postgres.md says what to do with them; rows differ for whoever does not."""
+    t = f"t_{copy.place.name}"
+    advice = [f"ALTER TABLE {name} DISABLE TRIGGER USER" for name in (t, f"{t}_audit")]
+    source.run(TOUCHED.format(t=t), f"INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    copy.make(TOUCHED.format(t=t), *(advice if advised else []))
+    await capture(source, tmp_path, t, f"{t}_audit")
+    source.run(f"UPDATE {t} SET v = 'c' WHERE id = 2", f"INSERT INTO {t} VALUES (3, 'd')")
+    await capture(source, tmp_path, t, f"{t}_audit")
+    await copy.play(tmp_path)
+    for name in (t, f"{t}_audit"):
+        query = f"SELECT * FROM {name} ORDER BY id"
+        assert (copy.rows(query) == source.db.execute(query).fetchall()) == advised
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):  # That one is on.
+        copy.rows(f"INSERT INTO {t}_audit (of) VALUES (4)")

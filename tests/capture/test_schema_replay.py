@@ -215,3 +215,21 @@ async def test_a_table_may_be_left_out(source: Source, tmp_path: Path, trimmed: 
     source.run("INSERT INTO u DEFAULT VALUES", "INSERT INTO t DEFAULT VALUES")
     await capture(source, tmp_path, "t")
     assert statements_and_keys(await entries(tmp_path), source)[-1:] == [[b"t/1"]]
+
+
+@pytest.mark.parametrize("trimmed", [False, True], ids=["readable", "trimmed"])
+async def test_a_table_that_was_left_out_is_new_afterwards(source: Source, tmp_path: Path, trimmed: bool) -> None:
+    """What changed meanwhile is confirmed with the rest, so its rows would be missing."""
+    source.run(*[f"CREATE TABLE {name} (id serial PRIMARY KEY)" for name in "tu"])
+    await capture(source, tmp_path, "t", "u")
+    source.run("INSERT INTO u DEFAULT VALUES")
+    await capture(source, tmp_path, "t")
+    source.run("INSERT INTO u DEFAULT VALUES")
+    await capture(source, tmp_path, "t", "u")  # Nothing was confirmed since.
+    assert statements_and_keys(await entries(tmp_path), source)[-2:] == [[b"u/1"], [b"u/2"]]
+    source.run("INSERT INTO u DEFAULT VALUES", "INSERT INTO t DEFAULT VALUES")
+    await capture(source, tmp_path, "t")
+    if trimmed:
+        await forget(tmp_path)
+    with pytest.raises(UserError, match="--tables has u, which this capture did not begin with"):
+        await capture(source, tmp_path, "t", "u")

@@ -8,50 +8,29 @@ What the log has. A slot is confirmed at marks only, so a stream begins with tra
 describe tables as they were then, which says nothing of what they are after the log's newest entry: a column that was
 added since is not there yet, and is not gone. So transactions up to ``seen`` are not read, and a table is compared with
 what the log knows of it at its first row after that, by whatever description the stream gave last.
+
+A table is its OID, not its name. A captured one that was renamed would pass for a table that is not captured, and a new
+one under a captured name for the table that was there before: rows would be missing in silence. Either is a stop.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from logplayer.capture import pgoutput as pg
-from logplayer.capture.descriptions import Description, SchemaChange, completed, difference
+from logplayer.capture.descriptions import Description, SchemaChange, completed, difference, renamed, replaced
 from logplayer.capture.outbox_payload import decode_outbox
 from logplayer.capture.pg_values import Unfit, read_value
 from logplayer.capture.settings import HEADER_BYTES, CaptureStopped, Choices, SourceTable
+from logplayer.capture.transactions import SourceTransaction
 from logplayer.errors import EntryTooLarge, Malformed, UserError
-from logplayer.wire.entries import encode_headers
 from logplayer.wire.rows import Column, Op, encode_row
 
 PREFIX = "logplayer"
 """Of the logical messages that are an outbox."""
 _log = logging.getLogger("logplayer.capture")
-
-
-@dataclass(slots=True)
-class SourceTransaction:
-    """One transaction of the source that changed captured tables, or wrote to the outbox."""
-
-    commit_time_us: int
-    xid: int
-    lsn: int = 0  # The commit's end; known when it is complete.
-    mutations: list[bytes] = field(default_factory=list)
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
-    truncated: list[SourceTable] = field(default_factory=list)
-    changes: list[SchemaChange] = field(default_factory=list)
-    first_seen: list[SchemaChange] = field(default_factory=list)  # Of tables of which nothing was known.
-    kept: bool = False  # It becomes an entry also if it has no mutations.
-    encoded_bytes: int = 0
-
-    def own_headers(self) -> list[tuple[str, str | bytes]]:
-        """What the log says about the source's transaction."""
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.commit_time_us)
-        when = moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-        return [("pg-lsn", pg.lsn_text(self.lsn)), ("pg-commit-time", when), ("pg-xid", str(self.xid))]
 
 
 class _Shape:
@@ -78,6 +57,7 @@ class Assembler:
         known: Each table's description as the log's newest entries have it; without one, the stream's first counts.
         seen: The log has every transaction whose commit ends here or before.
         cut: Of the one that comes after, the log has the first parts.
+        oids: Schema and name of each captured table by its OID; of one that is not in it, the first that comes counts.
 
     Attributes:
         known: Each table's newest description.
@@ -94,6 +74,7 @@ class Assembler:
         known: Mapping[str, Description] | None = None,
         seen: int = 0,
         cut: bool = False,
+        oids: Mapping[int, tuple[str, str]] | None = None,
     ) -> None:
         self.known: dict[str, Description] = dict(known or {})
         self.completed = False
@@ -101,6 +82,7 @@ class Assembler:
         self._seen = seen
         self._cut = cut
         self._tables = tables
+        self._captured = dict(oids or {})
         self._base_types = base_types
         self._choices = choices
         self._shapes: dict[int, _Shape | None] = {}
@@ -124,7 +106,7 @@ class Assembler:
             # A commit that begins before the end of another one is that one, or an earlier one.
             self._again = message.commit_lsn < self._seen
         elif isinstance(message, pg.Relation):
-            is_captured = (message.schema, message.name) in self._tables
+            is_captured = message.oid in self._captured or (message.schema, message.name) in self._tables
             (self._other.discard if is_captured else self._other.add)(message.oid)
             if self._again:
                 self._held.append(message)
@@ -208,7 +190,7 @@ class Assembler:
 
     def _describe(self, oid: int) -> None:
         relation = self._undescribed.pop(oid)
-        table = self._tables.get((relation.schema, relation.name))
+        table = self._table_of(relation)
         if table is None:
             self._shapes[relation.oid] = None
             return
@@ -231,6 +213,21 @@ class Assembler:
             )
         self.known[table.log_name] = description
         self._shapes[relation.oid] = _Shape(table, relation, self._base_types)
+
+    def _table_of(self, relation: pg.Relation) -> SourceTable | None:
+        """The captured table that it is; None if it is none."""
+        name = (relation.schema, relation.name)
+        captured = self._captured.get(relation.oid)
+        if captured is None and name in self._captured.values():
+            raise replaced(self._tables[name])
+        if captured is None:
+            if name in self._tables:
+                self._captured[relation.oid] = name
+            return self._tables.get(name)
+        table = self._tables[captured]
+        if captured != name and not self.remaking and self._choices.schema_change != "accept":
+            raise renamed(table, *name)
+        return table
 
     def _changed(self, change: SchemaChange) -> None:
         name, mode = change.table.log_name, self._choices.schema_change
@@ -365,34 +362,3 @@ class Assembler:
         transaction.headers += headers
         for mutation in mutations:
             self._append(transaction, mutation, "an outbox message")
-
-
-def parts(transaction: SourceTransaction, choices: Choices) -> list[bytes]:
-    """The payloads of the transaction's entries: one, unless it is over the limit and may be cut.
-
-    Each part of several has the header ``pg-part``, such as ``2/3``.
-    """
-    limit = choices.entry_bytes - HEADER_BYTES - len(encode_headers(transaction.headers))
-    groups = cut(transaction.mutations, limit)
-    if limit < 0 or (len(groups) > 1 and not choices.split_large):
-        raise EntryTooLarge(f"the headers of transaction {transaction.xid} leave no room for its rows in one entry")
-    payloads = []
-    for nth, group in enumerate(groups, 1):
-        headers = transaction.own_headers() + list(transaction.headers)
-        if len(groups) > 1:
-            headers.append(("pg-part", f"{nth}/{len(groups)}"))
-        payloads.append(b"".join([*group, encode_headers(headers)]))
-    return payloads
-
-
-def cut(mutations: list[bytes], limit: int) -> list[list[bytes]]:
-    """The mutations in groups of at most ``limit`` bytes, in order."""
-    groups: list[list[bytes]] = [[]]
-    room = limit
-    for mutation in mutations:
-        if len(mutation) > room and groups[-1]:
-            groups.append([])
-            room = limit
-        groups[-1].append(mutation)
-        room -= len(mutation)
-    return groups

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from logplayer.capture import source
 from logplayer.capture.descriptions import Description
+from logplayer.capture.publication import Published, find_published
 from logplayer.capture.resume import Resume, describe_tables, is_at, read_one, schema_of
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, SourceTable
 from logplayer.errors import UserError
@@ -17,11 +18,14 @@ from logplayer.wire.entries import decode_headers
 Descriptions = Mapping[str, Description]
 
 
-class Known(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Known:
     """The tables as the log has them."""
 
-    tables: dict[str, Description]
+    tables: dict[str, Description] = field(default_factory=dict)
+    published: dict[str, Published] = field(default_factory=dict)  # An earlier version kept none.
     is_later: bool = False  # They changed after the mark from which on entries are made again.
+    is_wider: bool = False  # The log has tables that are not captured any more: left out here.
 
 
 async def find_known(
@@ -36,42 +40,55 @@ async def find_known(
     newest = await log.newest(name)
     record = await read_one(log, newest.index)
     if record is not None:
-        written = json.loads(dict(decode_headers(record.payload))["pg-schema"])
+        headers = dict(decode_headers(record.payload))
         # An earlier version kept names and types only.
-        known = {table: tuple((*column, None)[:3] for column in columns) for table, columns in written.items()}
+        known = {
+            table: tuple((*column, None)[:3] for column in columns)
+            for table, columns in json.loads(headers["pg-schema"]).items()
+        }
+        published = {table: Published(*oids) for table, oids in json.loads(headers.get("pg-tables", b"{}")).items()}
     elif newest.sequence:
-        known = await _ask(log, settings, db, tables, newest.sequence)
+        known, published = await _ask(log, settings, db, tables, newest.sequence)
     else:
-        known = {}
+        known, published = {}, {}
     new = [table.log_name for table in tables if known and table.log_name not in known]
     if new:
         raise UserError(
             f"--tables has {', '.join(new)}, which this capture did not begin with, so rows would be missing; "
             "capture them with a slot of their own"
         )
-    return Known(known, resume.mark < newest.index and resume.sequence < resume.newest)
+    captured = {table.log_name for table in tables}
+    return Known(
+        {table: columns for table, columns in known.items() if table in captured},
+        published,
+        is_later=resume.mark < newest.index and resume.sequence < resume.newest,
+        is_wider=not known.keys() <= captured,
+    )
 
 
 async def _ask(
     log: Log, settings: CaptureSettings, db: source.Db, tables: Sequence[SourceTable], sequence: int
-) -> dict[str, Description]:
+) -> tuple[dict[str, Description], dict[str, Published]]:
     """What was trimmed, by asking for what it may have been."""
     name = schema_of(settings.producer)
     captured = {table.log_name: await source.describe(db, table) for table in tables}
-    published = await source.published_tables(db, settings.publication)
-    for guess in guesses(captured, {table.log_name: await source.describe(db, table) for table in published}):
-        for payload in (describe_tables(guess), describe_tables(_without_modifiers(guess))):
-            if await is_at(log, name, sequence, payload):
-                return dict(guess)
+    there = await find_published(db, settings.publication)
+    published = {table.log_name: oids for table, oids in there.items()}
+    for guess in guesses(captured, {table.log_name: await source.describe(db, table) for table in there}):
+        for oids in (published, dict[str, Published]()):
+            for payload in (describe_tables(guess, oids), describe_tables(_without_modifiers(guess), oids)):
+                if await is_at(log, name, sequence, payload):
+                    return dict(guess), oids
     if settings.choices.schema_change == "accept":
-        await log.append([NewEntry(name, sequence + 1, describe_tables(captured))])
-        return captured
+        await log.append([NewEntry(name, sequence + 1, describe_tables(captured, published))])
+        return captured, published
     raise CaptureStopped(
         "schema_change",
         f"a captured table of the source has changed, or --tables has a new one ({', '.join(captured)}); what they "
         "were was trimmed from the log. Compare the tables of the targets with those of the source, change them "
         "likewise, take out of --tables what this capture did not begin with, and go on once with --on-schema-change "
-        "accept",
+        "accept. But if one was dropped and made again, or was not in the publication for a while, rows are missing: "
+        "empty the tables of the targets, and start with a new --slot",
     )
 
 

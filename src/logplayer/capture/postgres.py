@@ -21,7 +21,7 @@ import psycopg
 
 from logplayer.capture import snapshot, source
 from logplayer.capture.appender import ITEM_BYTES_MAX, Appender, Item
-from logplayer.capture.assemble import PREFIX, Assembler, SourceTransaction, parts
+from logplayer.capture.assemble import PREFIX, Assembler
 from logplayer.capture.circles import copy_order
 from logplayer.capture.descriptions import Description
 from logplayer.capture.descriptions_at import Known, find_known
@@ -29,9 +29,11 @@ from logplayer.capture.foreign_keys import warn_of_torn_keys
 from logplayer.capture.identity import SourceIdentity, check_identity, keep_identity, parse_history, read_identity
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import decode, lsn_text, parse_lsn
+from logplayer.capture.publication import Published, check_published, ensure_publication
 from logplayer.capture.resume import CapturePhase, Resume, describe_tables, find_resume
 from logplayer.capture.settings import CaptureSettings, CaptureStopped, stop_reason
 from logplayer.capture.statements import statements_before, statements_made
+from logplayer.capture.transactions import SourceTransaction, parts
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import LogError, LogPlayerError, Unavailable, UserError
 from logplayer.log.protocol import Log
@@ -40,6 +42,7 @@ from logplayer.observe.instruments import CaptureCounts, CaptureStage, Received
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 HEARTBEAT_BYTES = 16 * 1024 * 1024  # A segment of PostgreSQL's log: less than that it cannot free.
 HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS = 10.0  # Between two looks at what the publication has.
 Say = Callable[[str, Mapping[str, object]], None]
 """Called with what has just happened, and the facts."""
 _log = logging.getLogger("logplayer.capture")
@@ -116,19 +119,20 @@ class _Capture:
         self._progress = progress
         self._stream: PgStream | None = None
         self._known: dict[str, Description] = {}
-        self._in_log = Known({})
+        self._in_log = Known()
+        self._published: dict[str, Published] = {}
+        self._unkept = False  # The log has not all of these tables, or has others.
         self._sequence = 0  # Of the newest entry that was submitted; counted only from a mark on.
         self._resume = Resume(CapturePhase.NOTHING)
         self._source: SourceIdentity | None = None
         self._seen = 0  # The newest transaction that was submitted.
-        self._heartbeat_at = time.monotonic()
+        self._heartbeat_at = self._looked_at = time.monotonic()
 
     async def run(self) -> int:
         settings = self._settings
         async with await source.connect(settings.url) as db:
             await source.check_server(db)
             self._tables = await source.find_tables(db, settings)
-            await source.ensure_publication(db, settings.publication, self._tables)
             slot = await source.find_slot(db, settings.slot)
             source.check_slot(slot, settings.slot, db.info.dbname)
             if slot is not None and slot.active_pid:
@@ -140,6 +144,9 @@ class _Capture:
             self._check_resume(slot is not None)
             if self._resume.phase is CapturePhase.STREAM:
                 self._in_log = await find_known(self._log, settings, db, self._tables, self._resume)
+                self._published, self._unkept = self._in_log.published, self._in_log.is_wider
+            if not self._in_log.tables:  # From then on a publication that lacks something cannot be mended.
+                await ensure_publication(db, settings.publication, self._tables)
         await warn_of_torn_keys(self._log, settings, self._tables)
         self._appender = Appender(self._log, settings.producer, self._resume.sequence, self._confirm, self._counts)
         await self._appender.open()
@@ -194,11 +201,11 @@ class _Capture:
                 self._say("interrupted snapshot taken back", {"entries": entries})
                 await source.drop_slot(db, settings.slot)
             elif not settings.snapshot:
-                await snapshot.begin_without(settings, db, self._tables, appender)
+                self._published = await snapshot.begin_without(settings, db, self._tables, appender)
                 self._seen = appender.lsn
                 return
         self._counts.stage = CaptureStage.SNAPSHOT
-        self._known = await snapshot.copy_tables(settings, self._tables, appender, self._copied)
+        self._known, self._published = await snapshot.copy_tables(settings, self._tables, appender, self._copied)
         self._seen = appender.lsn
         self._say("snapshot copied", {"slot": settings.slot, "lsn": lsn_text(appender.lsn)})
 
@@ -238,6 +245,7 @@ class _Capture:
             types = await source.base_types(db)
             await source.check_primary(db)
             source.check_slot(slot, settings.slot, db.info.dbname)
+            published = await self._look(db)
         if slot is None:
             raise source.slot_is_gone(settings.slot, self._seen)
         if slot.confirmed > self._seen:
@@ -248,8 +256,9 @@ class _Capture:
                 "made again by another program. Empty the tables of the targets, and start with a new --slot",
             )
         tables = {(table.schema, table.name): table for table in self._tables}
+        oids = {published[table.log_name].oid: name for name, table in tables.items()}
         is_cut = self._resume.part_lsn > self._seen
-        assembler = Assembler(tables, types, settings.choices, self._known, self._seen, is_cut)
+        assembler = Assembler(tables, types, settings.choices, self._known, self._seen, is_cut, oids)
         assembler.remaking = self._in_log.is_later and self._sequence < self._resume.newest
         async with await PgStream.open(settings.url) as stream:
             await self._check_source(stream)
@@ -264,6 +273,15 @@ class _Capture:
                 with contextlib.suppress(Unavailable):  # The stream itself may be the trouble.
                     await self._finish(stream)  # What came before it is good.
                 raise
+
+    async def _look(self, db: source.Db) -> dict[str, Published]:
+        """Stop if the publication may have left out changes; returns what it has of the captured tables."""
+        self._looked_at = time.monotonic()
+        published = await check_published(db, self._settings.publication, self._tables, self._published)
+        if not published.keys() <= self._published.keys():  # Kept by a version that had no OIDs.
+            self._unkept = self._unkept or bool(self._in_log.tables)
+            self._published = {**self._published, **published}
+        return published
 
     async def _check_source(self, stream: PgStream) -> None:
         """Go on only where everything is that the log has; remember where what comes next is from."""
@@ -297,6 +315,9 @@ class _Capture:
                 await self._finish(stream)
                 return
             await self._heartbeat(stream)
+            if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+                async with await source.connect(self._settings.url) as db:
+                    await self._look(db)
 
     async def _finish(self, stream: PgStream) -> None:
         """Everything that was received becomes durable, and the server learns of it."""
@@ -318,9 +339,9 @@ class _Capture:
             before = await statements_before(self._settings, transaction)
         if transaction.lsn == self._resume.part_lsn:
             before, payloads = [], payloads[self._resume.parts :]
-        is_new = (transaction.changes or assembler.completed) and not assembler.remaking
-        schema = describe_tables(assembler.known) if is_new else b""
-        assembler.completed = False
+        is_new = (transaction.changes or assembler.completed or self._unkept) and not assembler.remaking
+        schema = describe_tables(assembler.known, self._published) if is_new else b""
+        assembler.completed, self._unkept = False, self._unkept and not is_new
         first = len(before) + 1  # Statements have no part's number, so they are never the newest entry.
         payloads = before + payloads
         self._sequence += len(payloads)
@@ -341,8 +362,8 @@ class _Capture:
 
         It goes by time and bytes, not by silence: PostgreSQL 14 streams beginnings and ends of others' transactions.
 
-        Only a transaction that the log has may be confirmed, so this makes one: an empty message, in the source's log
-        and nowhere else.
+        Only a transaction that the log has may be confirmed, so this makes one: an empty message of the outbox, which
+        becomes an entry without mutations.
         """
         now = time.monotonic()
         behind = stream.server_end - max(self._appender.lsn, self._seen)

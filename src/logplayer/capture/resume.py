@@ -26,11 +26,12 @@ of no mark: transactions may be missing, and the capture refuses to go on.
 A snapshot that is not complete has no mark yet, so one that was trimmed as a whole has nothing to ask for. But the
 tables' descriptions are appended with ``done`` and not before, so a capture without any is in its snapshot.
 
-The descriptions themselves, which ``descriptions_at`` finds, are trimmed as everything else. To append them again from
-time to time would not help a capture that is down while the log is trimmed, so they are asked for as well: what the
-source's catalog says now is most often what the log has. If it is not, what a new column or a new table would have made
-of it is tried, because then the stream, or the comparison with ``--tables``, says exactly what is new. Other changes
-leave no trace that could be guessed; then the capture stops, and says so.
+The descriptions themselves, and the OIDs that the tables had, which ``descriptions_at`` finds, are trimmed as
+everything else. To append them again from time to time would not help a capture that is down while the log is trimmed,
+so they are asked for as well: what the source's catalog says now is most often what the log has. If it is not, what a
+new column or a new table would have made of it is tried, because then the stream, or the comparison with ``--tables``,
+says exactly what is new. Other changes, and a table that was made again, leave no trace that could be guessed; then the
+capture stops, and says so.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from typing import NamedTuple
 
 from logplayer.capture.descriptions import Description
 from logplayer.capture.pgoutput import lsn_text, parse_lsn
+from logplayer.capture.publication import Published
 from logplayer.capture.settings import CaptureStopped
 from logplayer.capture.source import Slot
 from logplayer.errors import Malformed, ProducerConflict, Trimmed, UserError
@@ -89,9 +91,13 @@ def mark(lsn: int) -> bytes:
     return encode_headers([("pg-lsn", lsn_text(lsn))])
 
 
-def describe_tables(known: Mapping[str, Description]) -> bytes:
-    """The payload of an entry that keeps the tables' descriptions."""
-    return encode_headers([("pg-schema", json.dumps(known, sort_keys=True, separators=(",", ":")))])
+def describe_tables(known: Mapping[str, Description], published: Mapping[str, Published]) -> bytes:
+    """The payload of an entry that keeps the tables' descriptions and, of those that are ``published``, their OIDs."""
+    headers = [("pg-schema", json.dumps(known, sort_keys=True, separators=(",", ":")))]
+    oids = {name: published[name] for name in known if name in published}
+    if oids:
+        headers.append(("pg-tables", json.dumps(oids, sort_keys=True, separators=(",", ":"))))
+    return encode_headers(headers)
 
 
 async def find_resume(log: Log, producer: str, slot: Slot | None) -> Resume:

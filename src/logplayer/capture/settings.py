@@ -73,7 +73,8 @@ class Choices:
         truncate: ``stop``; ``ddl``: a TRUNCATE that is alone in its transaction becomes DELETE FROM entries.
         unfit: ``stop``; ``text``: a value that the log's types do not hold (infinity as a time) is sent as text.
         bad_message: ``stop``; ``drop``: an outbox message that cannot be understood is left out, with a warning.
-        split_large: Cut a transaction that is over the limit of an entry into several entries.
+        split_large: Cut a transaction that is over the limit of an entry into several entries. All of it is held in
+            memory until its commit.
         ddl_targets: The targets that a DDL entry names.
         entry_bytes: The most bytes of one entry.
     """

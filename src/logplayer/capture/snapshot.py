@@ -24,13 +24,15 @@ from psycopg import sql
 
 from logplayer.capture import source
 from logplayer.capture.appender import Appender, Item
-from logplayer.capture.assemble import Assembler, SourceTransaction, cut
+from logplayer.capture.assemble import Assembler
 from logplayer.capture.circles import plan_copy, warn_of_circles
 from logplayer.capture.descriptions import Description
 from logplayer.capture.pg_stream import PgStream
 from logplayer.capture.pgoutput import UNCHANGED, Begin, Cells, Insert, Relation, RelationColumn, lsn_text
+from logplayer.capture.publication import Published, check_published
 from logplayer.capture.resume import SNAPSHOT, describe_tables
 from logplayer.capture.settings import HEADER_BYTES, CaptureSettings, SourceTable
+from logplayer.capture.transactions import SourceTransaction, cut
 from logplayer.crashpoint import crashpoint
 from logplayer.errors import UserError
 from logplayer.log.protocol import Log
@@ -45,10 +47,10 @@ Progress = Callable[[str, int, int], None]
 
 async def copy_tables(
     settings: CaptureSettings, tables: Sequence[SourceTable], appender: Appender, progress: Progress
-) -> dict[str, Description]:
+) -> tuple[dict[str, Description], dict[str, Published]]:
     """Make the slot, append every row that its snapshot has, and say that this is done.
 
-    Returns the tables' descriptions.
+    Returns the tables' descriptions, and how the publication has them.
     """
     async with await source.connect(settings.url) as reader, await source.connect(settings.url) as locks:
         warn_of_circles(await plan_copy(reader, tables))
@@ -64,6 +66,8 @@ async def copy_tables(
                 crashpoint("capture-slot-made")
                 await reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 await reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(slot.snapshot)))
+            # Exactly as of the slot's start.
+            published = await check_published(reader, settings.publication, tables, {})
             known, copiers = {}, []
             plan = await plan_copy(reader, tables)
             for table in plan.order:
@@ -74,27 +78,34 @@ async def copy_tables(
             for copier in copiers:
                 await copier.patch_late(reader)
             await reader.execute("ROLLBACK")
-    appender.submit(_done(slot.lsn, known))
+    appender.submit(_done(slot.lsn, known, published))
     await appender.drain()
-    return known
+    return known, published
 
 
 async def begin_without(
     settings: CaptureSettings, db: source.Db, tables: Sequence[SourceTable], appender: Appender
-) -> None:
-    """Begin at the slot's position, and make the slot if it is not there; no rows are copied."""
+) -> dict[str, Published]:
+    """Begin at the slot's position, and make the slot if it is not there; no rows are copied.
+
+    Returns how the publication has the tables.
+    """
     slot = await source.find_slot(db, settings.slot)
     if slot is None:
         async with await PgStream.open(settings.url) as stream:
             await stream.create_slot(settings.slot)
         slot = await source.find_slot(db, settings.slot)
     assert slot is not None
-    appender.submit(_done(slot.confirmed, {table.log_name: await source.describe(db, table) for table in tables}))
+    published = await check_published(db, settings.publication, tables, {})
+    known = {table.log_name: await source.describe(db, table) for table in tables}
+    appender.submit(_done(slot.confirmed, known, published))
     await appender.drain()
+    return published
 
 
-def _done(lsn: int, known: dict[str, Description]) -> Item:
-    return Item([encode_headers([(SNAPSHOT, "done"), ("pg-lsn", lsn_text(lsn))])], lsn, describe_tables(known))
+def _done(lsn: int, known: dict[str, Description], published: dict[str, Published]) -> Item:
+    done = encode_headers([(SNAPSHOT, "done"), ("pg-lsn", lsn_text(lsn))])
+    return Item([done], lsn, describe_tables(known, published))
 
 
 class _Copier:

@@ -6,7 +6,7 @@ on the text of an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import psycopg
@@ -111,10 +111,18 @@ async def find_tables(db: Db, settings: CaptureSettings) -> list[SourceTable]:
 def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> SourceTable:
     where = f"table {schema}.{name}"
     if row is None:
-        raise UserError(f"the source has no {where}; check --tables, where upper and lower case count")
+        raise UserError(
+            f"the source has no {where}: it was dropped or renamed, or --tables is wrong (upper and lower case count)"
+        )
     kind, identity, persistence, key, identity_is_primary = row
+    if kind == "p":
+        raise UserError(
+            f"{where} is partitioned, and its rows are in its partitions; give these in --tables, each by its name "
+            "(one that is made later needs a slot of its own)"
+        )
     if kind != "r" or persistence != "p":
-        raise UserError(f"{where} is not a plain, logged table, so PostgreSQL does not send its rows; leave it out")
+        what = "an unlogged or temporary" if kind == "r" else "not an ordinary"
+        raise UserError(f"{where} is {what} table, and PostgreSQL sends changes of logged tables only; leave it out")
     if not key:
         raise UserError(
             f"{where} has no primary key, so its rows cannot be named; add one: "
@@ -132,45 +140,6 @@ def _table(schema: str, name: str, row: Any, place: Mapping[str, str]) -> Source
             f"--place {column}: {where} has the primary key ({', '.join(key)}), and only a column of it can place a row"
         )
     return table._replace(place=column)
-
-
-async def ensure_publication(db: Db, name: str, tables: Sequence[SourceTable]) -> None:
-    """Make the publication, or check that it has everything.
-
-    Raises:
-        UserError: It lacks a table or a kind of change, or it may not be made.
-    """
-    found = await _maybe(
-        db, "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = %s", name
-    )
-    listed = sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
-    if found is None:
-        statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), listed)
-        try:
-            await db.execute(statement)
-        except psycopg.errors.InsufficientPrivilege:
-            raise UserError(
-                f"the role may not make publication {name}; run as the tables' owner: {statement.as_string(db)}"
-            ) from None
-        return
-    if not found[0]:
-        raise UserError(
-            f"publication {name} leaves out a kind of change; run "
-            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"
-        )
-    there = {(table.schema, table.name) for table in await published_tables(db, name)}
-    missing = [table for table in tables if (table.schema, table.name) not in there]
-    if missing:
-        listed = sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in missing)
-        raise UserError(
-            f"publication {name} lacks captured tables; run ALTER PUBLICATION {name} ADD TABLE {listed.as_string(db)}"
-        )
-
-
-async def published_tables(db: Db, name: str) -> list[SourceTable]:
-    """What the publication has, without keys."""
-    query = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
-    return [SourceTable(schema, table, ()) for schema, table in await (await db.execute(query, (name,))).fetchall()]
 
 
 async def find_slot(db: Db, name: str) -> Slot | None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logplayer.capture import source
-from logplayer.capture.assemble import SourceTransaction
 from logplayer.capture.circles import copy_order
 from logplayer.capture.descriptions import SchemaChange
 from logplayer.capture.resume import is_at
 from logplayer.capture.settings import CaptureSettings, CaptureStopped
+from logplayer.capture.transactions import SourceTransaction
 from logplayer.log.protocol import Log
 from logplayer.wire.entries import encode_headers
 from logplayer.wire.rows import encode_ddl
