@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logplayer.allocator import keep_freed_memory
 from logplayer.observe.logs import FORMATS
 from logplayer.player.ended import Ended
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
     """Run the event loop, the fast one where it exists."""
+    keep_freed_memory()
     try:
         import uvloop
     except ImportError:

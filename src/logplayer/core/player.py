@@ -198,7 +198,7 @@ class Player:
                 return
         demoted: list[str] = []
         passed: list[effects.SendBatch] = []
-        queues, quarantined = self.queues, self.control.quarantined
+        queues, quarantined, chain = self.queues, self.control.quarantined, entry.chain
         parts = self.control.router.split(entry, self._cut)
         if entry.malformed:
             self._note_malformed(entry)
@@ -210,7 +210,7 @@ class Player:
             if queue.state is not LIVE or index <= queue.covered:
                 continue  # Fed by its own reader, or already covered when it joined.
             aside = bool(quarantined) and index in quarantined.get(name, ())
-            message = _new_tuple(Delivery, (index, payload, aside, entry.chain))
+            message = _new_tuple(Delivery, (index, payload, aside, chain))
             if alone and queue.writable and not queue.messages:
                 batch = queue.pass_on(message)
                 if batch is not None:
@@ -226,9 +226,9 @@ class Player:
                 demoted.append(name)
         if self._ahead:
             self._compare_ahead(self.current, index - 1, self.chain)  # Where there is no entry, the value stays.
-            self._compare_ahead(index - 1, index, entry.chain)
+            self._compare_ahead(index - 1, index, chain)
         self.current = index
-        self.chain = entry.chain
+        self.chain = chain
         if self.recent.keeping:
             self.recent.add(entry)
         if self._trace:

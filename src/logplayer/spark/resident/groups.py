@@ -14,6 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from logplayer.admin.http_client import ask
+from logplayer.allocator import keep_freed_memory
 from logplayer.config import Config
 from logplayer.errors import LogPlayerError
 from logplayer.log import control_chain as chain
@@ -206,4 +207,5 @@ class GroupPlayer:
 
 def play_group(task: GroupTask) -> Ended:
     """In a task: play one group until the driver stops it."""
+    keep_freed_memory()
     return event_loop.run(GroupPlayer(task).run())
