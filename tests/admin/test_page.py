@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import threading
 import time
 import urllib.request
@@ -372,6 +373,20 @@ def test_a_page_that_loses_its_player_says_so_and_comes_back(world: PageWorld, b
     headline(browser, "All 3 targets have everything.")
     told(browser, "takeover", "took over as epoch")
     browser.problems()  # Of the time without a connection.
+
+
+def test_a_page_whose_player_is_frozen_says_so_and_comes_back(world: PageWorld, browser: Browser) -> None:
+    """The connection stands and brings nothing more, as when the machine vanishes or the network drops packets."""
+    world.player.signal(signal.SIGSTOP)
+    try:
+        headline(browser, "This page has lost its connection; it tries again.")
+        assert browser.text("#link") == "no connection"
+    finally:
+        world.player.signal(signal.SIGCONT)
+    browser.until("return document.querySelector('#link').textContent === 'connected'")
+    headline(browser, "All 3 targets have everything.")
+    last = world.append(5)  # The new stream goes on.
+    browser.until("return [...window.logplayer.targets.values()].some(t => t.index >= arguments[0])", last)
 
 
 def test_the_commands_that_are_shown_exist() -> None:

@@ -106,6 +106,8 @@ def test_the_verdict_of_the_last_audit(world: PageWorld, browser: Browser) -> No
     browser.until("return document.getElementById('audit').textContent === 'WRONG'")
     assert browser.text("#audit-more").endswith(": shard2")
     told(browser, "audit", "not as the log says: shard2")
+    acts(world, "audited", {"right": True, "targets": 1, "wrong": []})
+    browser.until("return document.getElementById('audit-more').textContent.startsWith('1 target, ')")
 
 
 def test_page_terminal_metrics_and_json_agree(world: PageWorld, browser: Browser) -> None:

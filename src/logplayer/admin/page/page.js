@@ -19,18 +19,24 @@ window.logplayer = { measured, targets, get status() { return status; }, take };
 
 // --- The stream ---
 
+const SILENT_MS = 5000; // Something comes every half second. A stream that is silent for so long is given up.
+
 async function follow() {
   for (;;) {
     refusal = "";
+    const trial = new AbortController();
+    let timer = 0;
+    const heard = () => { clearTimeout(timer); timer = setTimeout(() => trial.abort(), SILENT_MS); };
     try {
+      heard();
       const changed = token.changed(); // Before the question: one that is given meanwhile counts.
-      const answer = await fetch("events", { headers: headers(), cache: "no-store" });
+      const answer = await fetch("events", { headers: headers(), cache: "no-store", signal: trial.signal });
       if (answer.status === 401 || answer.status === 403) {
         await refused(answer, changed);
         continue;
       }
-      if (answer.ok) await read(answer.body.getReader());
-    } catch { /* It is away: tried again below. */ }
+      if (answer.ok) await read(answer.body.getReader(), heard);
+    } catch { /* It is away, or silent: tried again below. */ } finally { clearTimeout(timer); }
     connected = false;
     link("bad", "no connection");
     show();
@@ -52,12 +58,13 @@ async function refused(answer, changed) {
   await (wanted ? changed : Promise.race([changed, pause(5000)]));
 }
 
-async function read(reader) {
+async function read(reader, heard) {
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    heard();
     rest += decoder.decode(value, { stream: true });
     const blocks = rest.split("\n\n");
     rest = blocks.pop();
@@ -212,7 +219,7 @@ function strip() {
 function showAudit() {
   const audit = status.audit;
   set(el("audit"), audit ? (audit.right ? "right" : "WRONG") : "not run");
-  set(el("audit-more"), audit ? `${audit.targets} targets, ${new Date(audit.at * 1000).toLocaleTimeString()}${audit.right ? "" : `: ${audit.wrong.join(", ")}`}` : "logplayer audit --player …");
+  set(el("audit-more"), audit ? `${audit.targets} ${audit.targets === 1 ? "target" : "targets"}, ${new Date(audit.at * 1000).toLocaleTimeString()}${audit.right ? "" : `: ${audit.wrong.join(", ")}`}` : "logplayer audit --player …");
 }
 
 function showProof() {
