@@ -48,7 +48,7 @@ LOG = (
 
 PLAYER = (
     MetricSpec("logplayer_player_info", G, "1; which player this is.", ("player", "group", "log_id", "state")),
-    MetricSpec("logplayer_player_epoch", G, "The index of its takeover record."),
+    MetricSpec("logplayer_player_epoch", G, "The index of its takeover record; none before it has taken over."),
     MetricSpec("logplayer_player_current_index", G, "The main stream has dispatched every entry up to here."),
     MetricSpec("logplayer_player_log_first_index", G, "The oldest entry of the log, as the player knows it."),
     MetricSpec("logplayer_player_log_last_index", G, "The newest entry of the log, as the player knows it."),
@@ -90,7 +90,7 @@ TARGETS = (
 )
 
 SPARK = (
-    MetricSpec("logplayer_group_playing", G, "1 while the group's player is heard to play.", ("group",)),
+    MetricSpec("logplayer_group_playing", G, "1 while its player is heard to play; none at a standby.", ("group",)),
     MetricSpec("logplayer_group_heard_seconds", G, "The age of the group's last heartbeat.", ("group", "worker")),
     MetricSpec("logplayer_group_starts", C, "How often the group was seen on a new worker.", ("group",)),
 )
