@@ -348,7 +348,7 @@ def metrics_page() -> str:
         "",
         NOTE,
         "A player reports its status: run `logplayer status --json`, or `GET /status` at its `--http` address. The answer "
-        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, or `spark` for all resident players).",
+        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, `spark` for all resident players, or `dashboard`; a `log`, a `target` and a `capture` have other fields).",
         "",
         "## The player",
         "",

@@ -15,6 +15,7 @@ from typing import Any
 from logplayer.admin.app import Action, Face, Facts
 from logplayer.admin.exposition import Samples, add_player
 from logplayer.admin.http_client import ask
+from logplayer.admin.status_client import ask_status
 from logplayer.errors import LogPlayerError, Unavailable
 from logplayer.observe.timeline import SESSION, Timeline
 from logplayer.wire.security import NONE, Security
@@ -40,7 +41,7 @@ class Relay:
         """For ever: ask for the status, and for what is new in the time line."""
         while True:
             try:
-                status = await ask(self._address, "/status", security=self._security)
+                status = await ask_status(self._address, self._security)
                 items = await ask(self._address, f"/timeline?since={self._read}", security=self._security)
             except LogPlayerError as error:
                 self._lost(str(error))
