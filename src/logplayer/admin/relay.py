@@ -46,7 +46,8 @@ class Relay:
             except LogPlayerError as error:
                 self._lost(str(error))
             else:
-                self._heard(status, items)
+                if not self._heard(status, items):
+                    continue  # What another player said first is asked for at once.
             await asyncio.sleep(EVERY_SECONDS)
 
     def face(self) -> Face:
@@ -54,14 +55,18 @@ class Relay:
         actions: dict[str, Action] = {name: self._relayed(name) for name in ACTIONS}
         return Face("dashboard", self._status, self._not_ready, self._metrics, actions, self.timeline, page=True)
 
-    def _heard(self, status: dict[str, Any], items: Mapping[str, Any]) -> None:
+    def _heard(self, status: dict[str, Any], items: Mapping[str, Any]) -> bool:
+        """Take what is new. False if the items are the later ones of a time line of which nothing was read yet."""
+        self._newest, self._error = status, ""
         if items["of"] != self._whose:
-            self._whose, self._read = items["of"], 0  # Another player: its time line begins at 1.
+            asked_after, self._whose, self._read = self._read, items["of"], 0  # A time line begins at 1.
+            if asked_after:
+                return False
         for item in items["items"]:
             if item["number"] > self._read:
                 self._read = item["number"]
                 self.timeline.take(item)
-        self._newest, self._error = status, ""
+        return True
 
     def _lost(self, error: str) -> None:
         if not self._error and self._newest is not None:
