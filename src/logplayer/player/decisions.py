@@ -18,9 +18,8 @@ from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log, NewEntry
 from logplayer.player.entries import read_entries
 from logplayer.player.maps import map_text
+from logplayer.player.redriven import redriver
 from logplayer.wire.entries import route_transaction
-
-REDRIVE = "redrive/"  # Of the producer of an entry that is applied later.
 
 
 async def decide_on(
@@ -50,7 +49,7 @@ async def redrive(log: Log, control: Control, target: str, index: int) -> int:
     part = control.router.split(entry, route_transaction).get(target)
     if part is None:
         raise ConfigError(f"entry {index} has nothing for {target}")
-    [appended] = await log.append([NewEntry(f"{REDRIVE}{target}/{index}", 1, part)])
+    [appended] = await log.append([NewEntry(redriver(target, index), 1, part)])
     return appended
 
 

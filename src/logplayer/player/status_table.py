@@ -82,7 +82,9 @@ def _eta(target: Mapping[str, Any]) -> str:
 def _quarantined(target: Mapping[str, Any]) -> str:
     count, ahead = target["quarantined"], target["quarantined_ahead"]
     text = f"{target['target']}: {plural(count, 'quarantined entry', 'quarantined entries')}"
-    return text + (f", {ahead} of them ahead" if ahead else "")
+    listed = ", ".join(str(index) for index in target["quarantined_indexes"])
+    more = ", …" if count > len(target["quarantined_indexes"]) else ""
+    return f"{text}{f', {ahead} of them ahead' if ahead else ''}: {listed}{more}"
 
 
 def _bytes(count: int) -> str:
