@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 import urllib.request
@@ -103,6 +104,8 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
     with urllib.request.urlopen(f"{world.url}status", timeout=60) as answer:
         status: dict[str, Any] = json.load(answer)
     status["now"] = time.time()
+    status["unroutable"] = 7
+    status["targets"][-1] |= {"quarantined": 3, "quarantined_ahead": 1, "quarantined_indexes": [4, 8]}
     page = browser.run(probes.TAKE_AND_SHOW, 0, status)
     table = status_table(status)
     samples = Samples()
@@ -122,10 +125,19 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
             float("nan" if eta is None else eta)
         )
         outlook, why = target_cells(target)[-2:]
-        assert shown["outlook"] == ("has everything" if target["outlook"] == "fine" else outlook)
-        assert shown["why"] == why
+        lacks = "3 quarantined entries" if target["quarantined"] else ""
+        fine = f"has everything but {lacks}" if lacks else "has everything"
+        assert shown["outlook"] == (fine if target["outlook"] == "fine" else outlook)
+        assert shown["why"] == "; ".join(filter(None, (why, "" if target["outlook"] == "fine" else lacks)))
+        assert scraped["logplayer_target_quarantined_entries", target["target"]] == target["quarantined"]
+        if lacks:
+            assert f"{target['target']}: {lacks}, 1 of them ahead: 4, 8, …" in table
+            assert any(line.startswith(target["target"]) and lacks in line for line in page["troubles"])
         if target["blocked"] is None:  # What an operator suspended has its own words.
             assert (outlook, why) == (target["whether"], target["why"])
+    assert "7 entries are unroutable" in table
+    assert any(line.startswith("7 entries reach no target") for line in page["troubles"])
+    assert scraped["logplayer_player_unroutable_entries", ""] == 7
     tiles = page["tiles"]
     assert tiles["rate"] == f"{int(status['entries_per_second'] + 0.5):,}"
     assert f", {status['entries_per_second']:.0f} entries/s, " in table
@@ -169,7 +181,7 @@ def _line(table: str, target: str) -> str:
 
 
 def _table_rows(table: str) -> dict[str, Row]:
-    lines = [line.split() for line in table.splitlines() if line.startswith("shard")]
+    lines = [line.split() for line in table.splitlines() if re.match(r"shard\w+ ", line)]
     return {words[0]: Row(words[1], int(words[2]), int(words[3])) for words in lines}
 
 

@@ -39,7 +39,8 @@ for (const [name, t] of window.logplayer.targets) {
 const tiles = {};
 for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more'])
   tiles[name] = id(name);
-return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles };
+const troubles = [...document.querySelectorAll('#troubles li')].map(li => li.textContent);
+return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles, troubles, headline: id('headline') };
 """
 TAKE_AND_SHOW = "window.logplayer.take('status', { ...arguments[1] });" + SHOWN
 MAP = """

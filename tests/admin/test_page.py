@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import threading
 import time
 import urllib.request
@@ -201,7 +200,17 @@ def test_a_poisoned_entry_is_quarantined_and_redriven(world: PageWorld, browser:
     for shard in world.world.shards:
         world.accept(shard)
     assert world.value(target, "bad-account") is None
-    assert "overwrites newer values" in act(browser, target, "redrive", index=str(index))
+    headline(browser, "All 3 targets have everything but 1 quarantined entry.")
+    assert "has everything but 1 quarantined entry" in browser.text(f"#t-{target} .t-outlook")
+    assert "but 1 quarantined entry: redrive it" in browser.text("#troubles")
+    assert browser.text("#rows tr:first-child .t-name") == target
+    browser.click(f"#t-{target} .open")
+    browser.click("#dialog [data-action=redrive]")
+    assert browser.run("return document.querySelector('#dialog input[name=index]').value") == str(index)
+    says = browser.text("#dialog-says")
+    assert "overwrites newer values" in says
+    assert says.endswith(f"Quarantined: {index}.")
+    browser.click("#confirm")
     done(browser)
     headline(browser, "All 3 targets have everything.")
     end = time.monotonic() + 120
@@ -373,20 +382,6 @@ def test_a_page_that_loses_its_player_says_so_and_comes_back(world: PageWorld, b
     headline(browser, "All 3 targets have everything.")
     told(browser, "takeover", "took over as epoch")
     browser.problems()  # Of the time without a connection.
-
-
-def test_a_page_whose_player_is_frozen_says_so_and_comes_back(world: PageWorld, browser: Browser) -> None:
-    """The connection stands and brings nothing more, as when the machine vanishes or the network drops packets."""
-    world.player.signal(signal.SIGSTOP)
-    try:
-        headline(browser, "This page has lost its connection; it tries again.")
-        assert browser.text("#link") == "no connection"
-    finally:
-        world.player.signal(signal.SIGCONT)
-    browser.until("return document.querySelector('#link').textContent === 'connected'")
-    headline(browser, "All 3 targets have everything.")
-    last = world.append(5)  # The new stream goes on.
-    browser.until("return [...window.logplayer.targets.values()].some(t => t.index >= arguments[0])", last)
 
 
 def test_the_commands_that_are_shown_exist() -> None:

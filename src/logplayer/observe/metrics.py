@@ -83,7 +83,7 @@ TARGETS = (
     MetricSpec(
         "logplayer_target_blocked", G, "1 while it is blocked, by the kind, such as POISON.", ("target", "kind")
     ),
-    MetricSpec("logplayer_target_quarantined_entries", G, "Entries that are quarantined at it, and were not redriven.", _T),
+    MetricSpec("logplayer_target_quarantined_entries", G, "Entries that are quarantined at it and not redriven.", _T),
     MetricSpec("logplayer_target_sessions", C, "Sessions that this player has begun with it.", _T),
     MetricSpec("logplayer_target_lost_sessions", C, "Sessions that ended without our wish.", _T),
     MetricSpec("logplayer_target_refusals", C, "What it refused, by reason; FENCED among them.", ("target", "reason")),

@@ -1,8 +1,8 @@
 """Which quarantined entries were redriven: appended again, so that their targets get them after all.
 
-The decision to quarantine an entry stays in the log, since it says what the target has at that index. That the entry was
-redriven follows from the log as well: the redriven one has a producer of its own, which the log knows however far it was
-trimmed. So the log is asked once for each decision, and the main stream tells what comes later.
+The decision to quarantine an entry stays in the log, since it says what the target has at that index. That the entry
+was redriven follows from the log as well: the redriven one has a producer of its own, which the log knows however far
+it was trimmed. So the log is asked once for each decision, and the main stream tells what comes later.
 """
 
 from __future__ import annotations

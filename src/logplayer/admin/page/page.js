@@ -1,7 +1,7 @@
 // The page: follows /events and changes only what has changed. There is no build step, and nothing is asked of anyone else.
 
 import { askToken, confirmAction, headers, menu, token } from "./actions.js";
-import { bytes, count, grade, headline, held, lagText, ms, outlookText, rank, seconds, stateName, tag } from "./parts.js";
+import { bytes, count, grade, headline, lagText, ms, outlookText, rank, seconds, stateName, tag, troubleText, whyText } from "./parts.js";
 
 const el = (id) => document.getElementById(id);
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
@@ -148,7 +148,7 @@ function show() {
 
 function troubles(all) {
   const list = all.filter((t) => grade(t) !== "good").sort((a, b) => rank(a) - rank(b) || b.lag_entries - a.lag_entries);
-  const wanted = list.slice(0, 5).map((t) => [`target ${t.target}`, ` is ${stateName(t)}: ${t.why || t.error || ""}${t.why ? " – " : ""}${outlookText(t)}`, t.target]);
+  const wanted = list.slice(0, 5).map((t) => [`target ${t.target}`, troubleText(t), t.target]);
   if (status.log_error) wanted.unshift(["log", status.log_error]);
   if (status.unroutable) wanted.push(["unroutable", `${count(status.unroutable)} ${status.unroutable === 1 ? "entry reaches" : "entries reach"} no target: correct the map or the members`]);
   if (list.length > 5) wanted.push(["more", `and ${list.length - 5} more`]);
@@ -276,7 +276,7 @@ function showRow(t) {
   if (row.scale !== scale) { row.scale = scale; row.bar.style.transform = scale; }
   set(row.rate, count(Math.round(t.entries_per_second)));
   set(row.outlook, outlookText(t));
-  set(row.why, held(t) ? "" : t.why);
+  set(row.why, whyText(t));
   if (row.rank !== place) { row.rank = place; unsettled = true; }
 }
 
