@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import threading
@@ -12,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 import logplayer as lp
 from logplayer.admin.exposition import STATES, Samples, add_player, exposition
+from logplayer.cli.watch_view import view
 from logplayer.player.status_table import status_table, target_cells
 from tests.admin import page_probes as probes
 from tests.admin.browser import Browser
@@ -105,6 +108,7 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
         status: dict[str, Any] = json.load(answer)
     status["now"] = time.time()
     status["unroutable"] = 7
+    status["audit"] = {"right": False, "targets": 3, "wrong": ["shard2"], "at": time.time()}
     status["targets"][-1] |= {"quarantined": 3, "quarantined_ahead": 1, "quarantined_indexes": [4, 8]}
     page = browser.run(probes.TAKE_AND_SHOW, 0, status)
     table = status_table(status)
@@ -146,9 +150,31 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
     assert table.splitlines()[0].endswith(f"all targets have {status['consistent_cut']}")
     assert scraped["logplayer_player_consistent_cut_index", ""] == status["consistent_cut"]
     assert tiles["lag"] == f"{max(target['lag_entries'] for target in status['targets']):,}"
+    watched = _watched(status)
     for name, text in (("p50", tiles["delay"]), ("p90", tiles["delay-more"]), ("p99", tiles["delay-more"])):
         assert in_ms(status[f"delay_{name}_ms"]) in text
+        assert in_ms(status[f"delay_{name}_ms"]) in watched["delay"]
+    assert tiles["log-range"] == f"{status['log_first']:,} to {status['log_last']:,}"
+    assert watched["log"].startswith(f"entries {status['log_first']} to {status['log_last']}, {tiles['log-more']}")
+    assert f"up to {status['trim_point']} nobody needs it" in watched["log"]
+    assert f"up to {status['trim_point']:,} nobody needs it" in tiles["strip-text"]
+    assert watched["producers"] == tiles["producers-more"] == ", ".join(status["producers"])
+    assert (tiles["audit"], watched["audit"].split(",")[0]) == ("WRONG", "WRONG")
+    for text in (tiles["audit-more"], watched["audit"]):
+        assert "3 targets, " in text
+        assert text.endswith(": shard2")
+    for target in status["targets"]:
+        assert tuple(watched[target["target"]].split()[:3]) == tuple(target_cells(target)[1:4])
     return status
+
+
+def _watched(status: Mapping[str, Any]) -> dict[str, str]:
+    """The lines of the live view, by their first word."""
+    console = Console(width=200, file=io.StringIO())
+    console.print(view(status, []))
+    assert isinstance(console.file, io.StringIO)
+    lines = (line.split(maxsplit=1) for line in console.file.getvalue().splitlines() if line.strip())
+    return {first: rest.strip() for first, rest in lines}
 
 
 def in_ms(value: float) -> str:

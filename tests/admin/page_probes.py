@@ -37,7 +37,8 @@ for (const [name, t] of window.logplayer.targets) {
     rate: at('.t-rate'), outlook: at('.t-outlook b'), why: at('.t-outlook .more') };
 }
 const tiles = {};
-for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more'])
+for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more',
+    'producers-more', 'strip-text', 'audit', 'audit-more'])
   tiles[name] = id(name);
 const troubles = [...document.querySelectorAll('#troubles li')].map(li => li.textContent);
 return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles, troubles, headline: id('headline') };
