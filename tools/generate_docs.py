@@ -334,11 +334,12 @@ def errors_page() -> str:
 
 
 def _metrics(title: str, specs: tuple[metrics.MetricSpec, ...]) -> Iterator[str]:
-    yield from (f"### {title}", "", "| Metric | Kind | Labels | |", "|---|---|---|---|")
+    yield from (f"### {title}", "", "| Metric | Kind | Unit | Labels | |", "|---|---|---|---|---|")
     for spec in specs:
         name = f"{spec.name}_total" if spec.kind is metrics.MetricKind.COUNTER else spec.name
         labels = ", ".join(f"`{label}`" for label in spec.labels)
-        yield f"| `{name}` | {spec.kind.value} | {labels} | {spec.help} |"
+        unit = spec.unit.replace("_per_", "/").replace("/second", "/s")
+        yield f"| `{name}` | {spec.kind.value} | {unit} | {labels} | {spec.help} |"
     yield ""
 
 
