@@ -18,7 +18,7 @@ OTHERS = {"log": "log server", "target": "target server", "capture": "capture"}
 
 
 async def ask_status(address: str, security: Security = NONE) -> dict[str, Any]:
-    """The status of the player at ``address``. Raises as ``ask`` does, and UserError if it is no player's."""
+    """The status of the player at ``address``. Raises as ``ask`` does, and UserError if it is of another process."""
     status = await ask(address, "/status", security=security)
     kind, version = (status.get("kind"), status.get("version")) if isinstance(status, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(version, int):

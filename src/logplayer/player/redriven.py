@@ -18,7 +18,6 @@ from logplayer.log.protocol import Log, Record
 LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 3.0
 _PREFIX = "redrive/"
-Decided = tuple[str, int]
 
 
 def redriver(target: str, index: int) -> str:
@@ -31,7 +30,7 @@ class Redriven:
 
     def __init__(self) -> None:
         self._producers: set[str] = set()
-        self._asked: set[Decided] = set()
+        self._asked: set[tuple[str, int]] = set()
 
     def waiting(self, target: str, quarantined: Mapping[str, Iterable[int]]) -> list[int]:
         """The entries that are quarantined at the target and were not redriven."""
