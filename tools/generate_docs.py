@@ -334,11 +334,12 @@ def errors_page() -> str:
 
 
 def _metrics(title: str, specs: tuple[metrics.MetricSpec, ...]) -> Iterator[str]:
-    yield from (f"### {title}", "", "| Metric | Kind | Labels | |", "|---|---|---|---|")
+    yield from (f"### {title}", "", "| Metric | Kind | Unit | Labels | |", "|---|---|---|---|---|")
     for spec in specs:
         name = f"{spec.name}_total" if spec.kind is metrics.MetricKind.COUNTER else spec.name
         labels = ", ".join(f"`{label}`" for label in spec.labels)
-        yield f"| `{name}` | {spec.kind.value} | {labels} | {spec.help} |"
+        unit = spec.unit.replace("_per_", "/").replace("/second", "/s")
+        yield f"| `{name}` | {spec.kind.value} | {unit} | {labels} | {spec.help} |"
     yield ""
 
 
@@ -348,7 +349,7 @@ def metrics_page() -> str:
         "",
         NOTE,
         "A player reports its status: run `logplayer status --json`, or `GET /status` at its `--http` address. The answer "
-        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, or `spark` for all resident players and for a query in real time).",
+        "has two more fields: `version` (of this format, now 1) and `kind` (`player`, `spark` for all resident players and for a query in real time, or `dashboard`; a `log`, a `target` and a `capture` have other fields).",
         "",
         "## The player",
         "",

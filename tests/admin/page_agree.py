@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import re
 import threading
 import time
 import urllib.request
@@ -11,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 import logplayer as lp
 from logplayer.admin.exposition import STATES, Samples, add_player, exposition
+from logplayer.cli.watch_view import view
 from logplayer.player.status_table import status_table, target_cells
 from tests.admin import page_probes as probes
 from tests.admin.browser import Browser
@@ -103,6 +107,11 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
     with urllib.request.urlopen(f"{world.url}status", timeout=60) as answer:
         status: dict[str, Any] = json.load(answer)
     status["now"] = time.time()
+    status["unroutable"] = 7
+    status["trim_point"] = 1200
+    status["producers"] = [f"web-{number}" for number in range(1, 5)]
+    status["audit"] = {"right": False, "targets": 3, "wrong": ["shard2"], "at": time.time()}
+    status["targets"][-1] |= {"quarantined": 3, "quarantined_ahead": 1, "quarantined_indexes": [4, 8]}
     page = browser.run(probes.TAKE_AND_SHOW, 0, status)
     table = status_table(status)
     samples = Samples()
@@ -122,10 +131,19 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
             float("nan" if eta is None else eta)
         )
         outlook, why = target_cells(target)[-2:]
-        assert shown["outlook"] == ("has everything" if target["outlook"] == "fine" else outlook)
-        assert shown["why"] == why
+        lacks = "3 quarantined entries" if target["quarantined"] else ""
+        fine = f"has everything but {lacks}" if lacks else "has everything"
+        assert shown["outlook"] == (fine if target["outlook"] == "fine" else outlook)
+        assert shown["why"] == "; ".join(filter(None, (why, "" if target["outlook"] == "fine" else lacks)))
+        assert scraped["logplayer_target_quarantined_entries", target["target"]] == target["quarantined"]
+        if lacks:
+            assert f"{target['target']}: {lacks}, 1 of them ahead: 4, 8, …" in table
+            assert any(line.startswith(target["target"]) and lacks in line for line in page["troubles"])
         if target["blocked"] is None:  # What an operator suspended has its own words.
             assert (outlook, why) == (target["whether"], target["why"])
+    assert "7 entries are unroutable" in table
+    assert any(line.startswith("7 entries reach no target") for line in page["troubles"])
+    assert scraped["logplayer_player_unroutable_entries", ""] == 7
     tiles = page["tiles"]
     assert tiles["rate"] == f"{int(status['entries_per_second'] + 0.5):,}"
     assert f", {status['entries_per_second']:.0f} entries/s, " in table
@@ -134,9 +152,31 @@ def show_the_same(world: PageWorld, browser: Browser) -> dict[str, Any]:
     assert table.splitlines()[0].endswith(f"all targets have {status['consistent_cut']}")
     assert scraped["logplayer_player_consistent_cut_index", ""] == status["consistent_cut"]
     assert tiles["lag"] == f"{max(target['lag_entries'] for target in status['targets']):,}"
+    watched = _watched(status)
     for name, text in (("p50", tiles["delay"]), ("p90", tiles["delay-more"]), ("p99", tiles["delay-more"])):
         assert in_ms(status[f"delay_{name}_ms"]) in text
+        assert in_ms(status[f"delay_{name}_ms"]) in watched["delay"]
+    assert tiles["log-range"] == f"{status['log_first']:,} to {status['log_last']:,}"
+    assert watched["log"].startswith(f"entries {status['log_first']} to {status['log_last']}, {tiles['log-more']}")
+    assert watched["log"].endswith("; up to 1200 nobody needs it any more")
+    assert tiles["strip-text"].endswith("; up to 1,200 nobody needs it any more.")
+    assert watched["producers"] == tiles["producers-more"] == "web-1, web-2, web-3, and 1 more"
+    assert (tiles["audit"], watched["audit"].split(",")[0]) == ("WRONG", "WRONG")
+    for text in (tiles["audit-more"], watched["audit"]):
+        assert "3 targets, " in text
+        assert text.endswith(": shard2")
+    for target in status["targets"]:
+        assert tuple(watched[target["target"]].split()[:3]) == tuple(target_cells(target)[1:4])
     return status
+
+
+def _watched(status: Mapping[str, Any]) -> dict[str, str]:
+    """The lines of the live view, by their first word."""
+    console = Console(width=200, file=io.StringIO())
+    console.print(view(status, []))
+    assert isinstance(console.file, io.StringIO)
+    lines = (line.split(maxsplit=1) for line in console.file.getvalue().splitlines() if line.strip())
+    return {first: rest.strip() for first, rest in lines}
 
 
 def in_ms(value: float) -> str:
@@ -169,7 +209,7 @@ def _line(table: str, target: str) -> str:
 
 
 def _table_rows(table: str) -> dict[str, Row]:
-    lines = [line.split() for line in table.splitlines() if line.startswith("shard")]
+    lines = [line.split() for line in table.splitlines() if re.match(r"shard\w+ ", line)]
     return {words[0]: Row(words[1], int(words[2]), int(words[3])) for words in lines}
 
 

@@ -29,7 +29,8 @@ def a_target(name: str, **fields: Any) -> dict[str, Any]:
         "target": name, "address": "grpc://10.0.0.1:7201", "session": "1.1", "index": 1000, "lag_entries": 0,
         "lag_bytes": 0, "lag_seconds": 0.0, "queued": 0, "in_flight": 0, "entries_per_second": 0.0, "eta_seconds": 0.0,
         "attempts": 0, "digest": "0" * 32, "error": "", "state_seconds": 9.0, "quarantined": 0,
-        "quarantined_ahead": 0, "queue_fill": 0.0, "window_fill": 0.0, "sessions": 1, "retry_seconds": None,
+        "quarantined_ahead": 0, "quarantined_indexes": (), "queue_fill": 0.0, "window_fill": 0.0, "sessions": 1,
+        "retry_seconds": None,
         **FINE, **fields,
     }  # fmt: skip
 

@@ -37,9 +37,11 @@ for (const [name, t] of window.logplayer.targets) {
     rate: at('.t-rate'), outlook: at('.t-outlook b'), why: at('.t-outlook .more') };
 }
 const tiles = {};
-for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more'])
+for (const name of ['rate', 'delay', 'delay-more', 'lag', 'cut', 'cut-more', 'log-range', 'log-more', 'player-more',
+    'producers-more', 'strip-text', 'audit', 'audit-more'])
   tiles[name] = id(name);
-return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles };
+const troubles = [...document.querySelectorAll('#troubles li')].map(li => li.textContent);
+return { now: s.now, current: s.current, log_last: s.log_last, rows, tiles, troubles, headline: id('headline') };
 """
 TAKE_AND_SHOW = "window.logplayer.take('status', { ...arguments[1] });" + SHOWN
 MAP = """

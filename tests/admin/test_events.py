@@ -10,6 +10,7 @@ import logging
 import random
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,28 @@ async def test_a_relay_shows_the_player_and_says_when_it_is_away(house: House) -
         await until(lambda: page.status["state"] == "away", "the relay says that the player is away")
         await page.stop()
     await server.stop()
+
+
+async def test_a_relay_reads_all_that_a_new_player_has_said() -> None:
+    """Also if that is more than was read of the player before it."""
+    told, players = [Timeline(), Timeline()], []
+    for number, said in ((0, 3), (1, 7)):
+        for item in range(said):
+            told[number].say(logging.INFO, FENCE, f"item {item} of player {number}")
+        players.append(serve(replace(face_of(lambda: playing([])), timeline=told[number])))
+    where = await players[0].start("127.0.0.1:0")
+    relay = Relay(where)
+    async with following(relay):
+        await until(lambda: relay.timeline.number == 3, "the first player was read")
+        await players[0].stop()
+        await until(lambda: relay.timeline.number == 4, "the relay says that it is away")
+        await players[1].start(where)
+        last = "item 6 of player 1"
+        await until(lambda: relay.timeline.since(0)[-1]["text"] == last, "the second player was read")
+    await players[1].stop()
+    texts = [item["text"] for item in relay.timeline.since(0)]
+    assert texts[:3] == [f"item {item} of player 0" for item in range(3)]
+    assert texts[4:] == [f"item {item} of player 1" for item in range(7)]
 
 
 async def test_the_page_asks_for_nothing_else(house: House) -> None:

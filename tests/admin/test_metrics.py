@@ -20,7 +20,7 @@ from logplayer.admin.target_face import target_face
 from logplayer.capture.settings import STOP_REASONS
 from logplayer.log.protocol import NewEntry
 from logplayer.observe.instruments import BOUNDS, CaptureCounts, Delays, RecentDelays, percentiles
-from logplayer.observe.metrics import METRICS, PROCESS, MetricKind, series_of
+from logplayer.observe.metrics import METRICS, PROCESS, UNITS, MetricKind, series_of
 from tests import ROOT
 from tests.admin.test_deployed import alerts
 from tests.admin.test_http import get, send
@@ -65,7 +65,15 @@ def test_every_metric_is_named_as_prometheus_wants() -> None:
         assert not spec.name.endswith(("_total", "_count", "_sum", "_bucket", "_created"))
         assert spec.help.endswith(".")
         if spec.kind is MetricKind.HISTOGRAM:
-            assert spec.name.endswith("_seconds")
+            assert spec.unit == "seconds"
+
+
+def test_every_metric_names_its_unit_last() -> None:
+    """And declares the one that its name says; a number of events, an index and a flag have none."""
+    assert {spec.unit for spec in METRICS.values()} == {"", *UNITS}
+    for spec in METRICS.values():
+        said = next((unit for unit in UNITS if spec.name.endswith(f"_{unit}")), "")
+        assert spec.unit == said, spec.name
 
 
 def test_a_metric_that_is_not_declared_cannot_be_added() -> None:

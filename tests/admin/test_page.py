@@ -200,7 +200,17 @@ def test_a_poisoned_entry_is_quarantined_and_redriven(world: PageWorld, browser:
     for shard in world.world.shards:
         world.accept(shard)
     assert world.value(target, "bad-account") is None
-    assert "overwrites newer values" in act(browser, target, "redrive", index=str(index))
+    headline(browser, "All 3 targets have everything but 1 quarantined entry.")
+    assert "has everything but 1 quarantined entry" in browser.text(f"#t-{target} .t-outlook")
+    assert "but 1 quarantined entry: redrive it" in browser.text("#troubles")
+    assert browser.text("#rows tr:first-child .t-name") == target
+    browser.click(f"#t-{target} .open")
+    browser.click("#dialog [data-action=redrive]")
+    assert browser.run("return document.querySelector('#dialog input[name=index]').value") == str(index)
+    says = browser.text("#dialog-says")
+    assert "overwrites newer values" in says
+    assert says.endswith(f"Quarantined: {index}.")
+    browser.click("#confirm")
     done(browser)
     headline(browser, "All 3 targets have everything.")
     end = time.monotonic() + 120

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -106,6 +107,8 @@ def test_the_verdict_of_the_last_audit(world: PageWorld, browser: Browser) -> No
     browser.until("return document.getElementById('audit').textContent === 'WRONG'")
     assert browser.text("#audit-more").endswith(": shard2")
     told(browser, "audit", "not as the log says: shard2")
+    acts(world, "audited", {"right": True, "targets": 1, "wrong": []})
+    browser.until("return document.getElementById('audit-more').textContent.startsWith('1 target, ')")
 
 
 def test_page_terminal_metrics_and_json_agree(world: PageWorld, browser: Browser) -> None:
@@ -140,6 +143,20 @@ def test_one_status_is_shown_in_the_same_way_everywhere(world: PageWorld, browse
     assert max(target["lag_entries"] for target in status["targets"]) > 100
     assert max(target["entries_per_second"] for target in status["targets"]) > 0
     acts(world, "resume", {"target": "shard1"})
+
+
+def test_a_page_whose_player_is_frozen_says_so_and_comes_back(world: PageWorld, browser: Browser) -> None:
+    """The connection stands and brings nothing more, as when the machine vanishes or the network drops packets."""
+    world.player.signal(signal.SIGSTOP)
+    try:
+        headline(browser, "This page has lost its connection; it tries again.")
+        assert browser.text("#link") == "no connection"
+    finally:
+        world.player.signal(signal.SIGCONT)
+    browser.until("return document.querySelector('#link').textContent === 'connected'")
+    headline(browser, "All 3 targets have everything.")
+    last = world.append(5)  # The new stream goes on.
+    browser.until("return [...window.logplayer.targets.values()].some(t => t.index >= arguments[0])", last)
 
 
 def test_a_player_that_is_superseded_shows_the_fence(world: PageWorld, browser: Browser) -> None:

@@ -13,13 +13,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from logplayer.core.entry import Quarantined
 from logplayer.log.mutations import put
 from logplayer.log.producer import Producer
+from logplayer.log.protocol import NewEntry
 from logplayer.observe import tracing
-from logplayer.wire.entries import encode_headers
+from logplayer.wire.entries import encode_control, encode_headers
 from tests.player.player_support import House, until
 
 EXPORTER = InMemorySpanExporter()
+CONTEXT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 
 
 @pytest.fixture
@@ -80,6 +83,31 @@ def test_a_context_that_is_odd_or_not_sampled_costs_nothing(value: str) -> None:
     payload = put("k", "v").encoded + encode_headers({"traceparent": raw})
     tracing.note("apply", payload, 1)
     assert all(span.parent is None for span in EXPORTER.get_finished_spans())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"traceparent",
+        encode_control(Quarantined("b", 4, "no traceparent")),
+        put("k", "v").encoded + encode_headers({"traceparent": CONTEXT})[:-1],
+    ],
+    ids=["raw", "control", "cut"],
+)
+def test_what_has_the_word_and_is_no_transaction_is_not_traced(payload: bytes) -> None:
+    tracing.note("dispatch", payload, 1)
+    assert EXPORTER.get_finished_spans() == ()
+
+
+async def test_no_entry_ends_a_player_that_is_traced(house: House) -> None:
+    """What no target can read, too: it reaches nobody, and the entries after it go on."""
+    await house.targets("ab")
+    player = await house.play()
+    client = await house.client()
+    await client.append([NewEntry("q", 1, b"traceparent")])  # Through the log server, which traces its commits.
+    after = await house.append(5)
+    await until(lambda: player.task.done() or all(seat.index >= after for seat in house.seats.values()), "it went on")
+    assert not player.task.done()
 
 
 def test_without_an_sdk_nothing_is_imported(tmp_path: Path) -> None:

@@ -68,6 +68,28 @@ async def test_only_the_entry_that_blocks_the_target_is_quarantined(house: House
     }
 
 
+async def test_what_was_redriven_is_not_counted_any_more(house: House) -> None:
+    """Also by a player that starts afterwards; the decision itself stays in the log."""
+    player, bad, where = await poisoned(house)
+    await logplayer("target", "quarantine", "b", "--index", str(bad), *where)
+    await house.append(5)
+    await until(lambda: player.target("b").quarantined_indexes == (bad,), "the entry is listed")
+    assert f"b: 1 quarantined entry: {bad}\n" in await logplayer("status", "--player", where[-1])
+    with sqlite3.connect(house.seats["b"].path) as db:
+        db.execute("DROP TRIGGER t")
+    said = await logplayer("target", "redrive", "b", "--index", str(bad), "--json", *where[:2])
+    await house.delivered(json.loads(said)["index"])
+    await until(lambda: player.target("b").quarantined == 0, "it was redriven")
+    assert player.target("b").quarantined_indexes == ()
+    assert "quarantined" not in await logplayer("status", "--player", where[-1])
+    assert player.shell.core.control.quarantined == {"b": {bad}}
+    await player.stop()
+    await house.append(5)
+    player = await house.play()
+    assert player.shell.core.control.quarantined == {"b": {bad}}
+    await until(lambda: player.target("b").quarantined == 0, "the log has told that it was redriven")
+
+
 async def test_a_player_of_another_log_is_not_believed(house: House, tmp_path: Path) -> None:
     """Two logs, each with a target b: what blocks the one says nothing about the other."""
     _, bad, where = await poisoned(house)

@@ -35,7 +35,7 @@ NO_SPARK: Any = None
 def example(kind: Any) -> dict[str, Any]:
     """A status with some value in each field, whatever fields there are."""
     values: dict[str, Any] = {"str": "x", "int": 7, "float": 1.5, "float | None": None, "Blocked | None": None}
-    values["tuple[str, ...]"] = ["x"]
+    values |= {"tuple[str, ...]": ["x"], "tuple[int, ...]": [7]}
     known: dict[str, Callable[[], Any]] = {"targets": lambda: [example(TargetStatus)], "chain": lambda: "00" * 8}
     return {
         name: known[name]() if name in known else values[hint]

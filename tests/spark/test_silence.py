@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from logplayer.admin.exposition import Samples, add_player, exposition
+from logplayer.player.start import Waiting
 from logplayer.player.status_table import status_table
 from logplayer.spark.resident.events import Heard
 from logplayer.spark.resident.group_run import SILENT_MS
@@ -64,6 +67,36 @@ def test_a_silent_group_is_shown_as_silent_everywhere() -> None:
     status = overview.status(machine, 10 * SILENT_MS, 50)
     assert status["state"] == "silent"
     assert "no word from [0, 1]" in status["player"]
+
+
+def series(status: dict[str, Any], name: str) -> list[float]:
+    """The values of one metric, as Prometheus gets them."""
+    samples = Samples()
+    add_player(samples, status)
+    families = text_string_to_metric_families(exposition(samples).decode())
+    return [sample.value for family in families for sample in family.samples if sample.name == name]
+
+
+def test_a_standby_alarms_nobody_and_hides_no_alarm() -> None:
+    """The alerts ask for groups that are not played, and whether any player has taken over."""
+    machine = Machine(Settings(), deal("ab", 2), frozenset("ab"))
+    machine.begin(0)
+    overview = Overview()
+    standby = overview.status(machine, 0, 41)
+    assert standby["state"] == "standby"
+    assert series(standby, "logplayer_group_playing") == []
+    assert series(standby, "logplayer_player_epoch") == []
+    machine.application = 1
+    starting = overview.status(machine, 0, 41)
+    assert series(starting, "logplayer_group_playing") == [0, 0]
+    assert series(starting, "logplayer_player_epoch") == []
+    heard(machine, overview, 0, "a")
+    playing = overview.status(machine, 0, 41)
+    assert series(playing, "logplayer_group_playing") == [1, 0]
+    assert series(playing, "logplayer_player_epoch") == [playing["epoch"]]
+    waiting = Waiting("p", "", "grpc://x").status()
+    assert series(waiting, "logplayer_player_epoch") == []
+    assert series(waiting, "logplayer_player_info") == [1]
 
 
 def test_an_application_is_ready_while_every_group_is_heard_to_play() -> None:

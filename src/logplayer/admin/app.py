@@ -33,11 +33,11 @@ from logplayer.admin.access import Access, AccessRefused
 from logplayer.admin.exposition import CONTENT_TYPE, Samples, exposition
 from logplayer.admin.feed import EventFeed
 from logplayer.admin.http_server import ENDLESS, HttpServer
+from logplayer.admin.status_client import VERSION
 from logplayer.errors import LogPlayerError, Malformed, Unavailable, UserError
 from logplayer.observe.timeline import Timeline
 from logplayer.wire.security import NONE, Security
 
-VERSION = 1
 BODY_BYTES_MAX = 64 << 10
 LONG_BODY_BYTES_MAX = 4 << 20  # Only from whoever has shown a token.
 _HEADERS = {"connection": "close", "cache-control": "no-store", "x-content-type-options": "nosniff"}

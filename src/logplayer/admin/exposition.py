@@ -109,8 +109,9 @@ def add_player(into: Samples, status: Mapping[str, Any], counts: PlayerCounts | 
     """A player, or all groups of a Spark application as one, and its targets, from its status."""
     facts = (status["player"], status["group"], status["log_id"], status["state"])
     into.add("logplayer_player_info", 1, *facts)
+    if status["epoch"]:  # Not before it has taken over: an alert asks whether any player has.
+        into.add("logplayer_player_epoch", status["epoch"])
     for name, key in {
-        "epoch": "epoch",
         "current_index": "current",
         "log_first_index": "log_first",
         "log_last_index": "log_last",
@@ -124,7 +125,8 @@ def add_player(into: Samples, status: Mapping[str, Any], counts: PlayerCounts | 
         into.add(f"logplayer_player_{name}", status[key])
     for target in status["targets"]:
         _add_target(into, target)
-    for group in status.get("groups", ()):
+    groups = status.get("groups", ())
+    for group in groups if status["state"] != "standby" else ():  # A standby's groups play once it takes over.
         into.add("logplayer_group_heard_seconds", group["seconds_since_heard"], group["group"], group["worker"])
         into.add("logplayer_group_playing", float(group["state"] == "playing"), group["group"])
         into.add("logplayer_group_starts", group["starts"], group["group"])

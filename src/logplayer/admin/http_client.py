@@ -36,11 +36,11 @@ async def ask(
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
-        raise _another(address) from None
+        raise another(address) from None
     if status < 400:
         return answer
     if not isinstance(answer, dict) or "error" not in answer:
-        raise _another(address)
+        raise another(address)
     kind = Unavailable if status == _AWAY else ConfigError
     raise kind(f"the player at {address} says: {answer['error']}")
 
@@ -109,7 +109,7 @@ async def _answer(
         except h11.RemoteProtocolError:
             if not begun:
                 raise _nobody(address, "it hung up; give --tls-ca if it speaks TLS") from None
-            raise _another(address, recognise(begun)) from None
+            raise another(address, recognise(begun)) from None
         if event is h11.NEED_DATA:
             data = await reader.read(CHUNK_BYTES)
             begun = begun or data
@@ -119,7 +119,7 @@ async def _answer(
         elif isinstance(event, (h11.Response, h11.Data)):
             count += len(event.data) if isinstance(event, h11.Data) else 0
             if count > ANSWER_BYTES_MAX and conversation.their_state is not h11.DONE:
-                raise _another(address)
+                raise another(address)
             yield event
 
 
@@ -135,7 +135,7 @@ def _nobody(address: str, why: str) -> Unavailable:
     )
 
 
-def _another(address: str, found: PeerKind | None = None) -> AddressError:
+def another(address: str, found: PeerKind | None = None) -> AddressError:
     """Another server's port that was given by mistake is said as such."""
     if found is PeerKind.TLS:
         return AddressError(mixed_up(address, address, PeerKind.TLS))

@@ -15,6 +15,7 @@ from typing import Any
 from logplayer.admin.app import Action, Face, Facts
 from logplayer.admin.exposition import Samples, add_player
 from logplayer.admin.http_client import ask
+from logplayer.admin.status_client import ask_status
 from logplayer.errors import LogPlayerError, Unavailable
 from logplayer.observe.timeline import SESSION, Timeline
 from logplayer.wire.security import NONE, Security
@@ -40,12 +41,13 @@ class Relay:
         """For ever: ask for the status, and for what is new in the time line."""
         while True:
             try:
-                status = await ask(self._address, "/status", security=self._security)
+                status = await ask_status(self._address, self._security)
                 items = await ask(self._address, f"/timeline?since={self._read}", security=self._security)
             except LogPlayerError as error:
                 self._lost(str(error))
             else:
-                self._heard(status, items)
+                if not self._heard(status, items):
+                    continue  # What another player said first is asked for at once.
             await asyncio.sleep(EVERY_SECONDS)
 
     def face(self) -> Face:
@@ -53,14 +55,18 @@ class Relay:
         actions: dict[str, Action] = {name: self._relayed(name) for name in ACTIONS}
         return Face("dashboard", self._status, self._not_ready, self._metrics, actions, self.timeline, page=True)
 
-    def _heard(self, status: dict[str, Any], items: Mapping[str, Any]) -> None:
+    def _heard(self, status: dict[str, Any], items: Mapping[str, Any]) -> bool:
+        """Take what is new. False if the items are the later ones of a time line of which nothing was read yet."""
+        self._newest, self._error = status, ""
         if items["of"] != self._whose:
-            self._whose, self._read = items["of"], 0  # Another player: its time line begins at 1.
+            asked_after, self._whose, self._read = self._read, items["of"], 0  # A time line begins at 1.
+            if asked_after:
+                return False
         for item in items["items"]:
             if item["number"] > self._read:
                 self._read = item["number"]
                 self.timeline.take(item)
-        self._newest, self._error = status, ""
+        return True
 
     def _lost(self, error: str) -> None:
         if not self._error and self._newest is not None:

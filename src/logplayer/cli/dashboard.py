@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from logplayer.admin.app import serve
-from logplayer.admin.http_client import ask
 from logplayer.admin.relay import Relay, following
+from logplayer.admin.status_client import ask_status
 from logplayer.cli.common import json_option, run_loop, serving
 from logplayer.cli.options import player_option
 from logplayer.cli.security import security_from, security_options
@@ -43,7 +43,7 @@ def dashboard(address: str, http_address: str, opens: bool, as_json: bool, **sec
 
 
 async def _dashboard(player: str, listen: str, opens: bool, as_json: bool, security: Security) -> None:
-    await ask(player, "/status", security=security)  # A typo is an error now, not a page that waits for ever.
+    await ask_status(player, security)  # A typo is an error now, not a page that waits for ever.
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

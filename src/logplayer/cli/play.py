@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import click
 
 from logplayer.admin.app import serve
-from logplayer.admin.http_client import ask
 from logplayer.admin.http_server import HttpServer
 from logplayer.admin.player_face import Stage
+from logplayer.admin.status_client import ask_status
 from logplayer.cli.common import end_line, event_line, log_format_option, run_loop
 from logplayer.cli.options import common_options, merge, operator_option
 from logplayer.cli.security import security_options
@@ -188,7 +188,7 @@ async def _listen(server: HttpServer, config: Config) -> str:
         return await server.start(config.http)
     except Unavailable as error:
         try:
-            found = await ask(config.http, "/status", security=config.security)
+            found = await ask_status(config.http, config.security)
         except LogPlayerError:
             raise error from None
     raise ConfigError(

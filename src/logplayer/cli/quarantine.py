@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from logplayer.admin.http_client import ask
+from logplayer.admin.status_client import ask_status
 from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.members import decide
 from logplayer.cli.options import common_options, merge, player_option
@@ -47,7 +47,7 @@ async def look(merged: Config, name: str, player: str) -> QuarantineFacts:
     found: Mapping[str, Any] | None = None
     why_not = f"the player at {player} does not play to {name}"
     try:
-        status = await ask(player, "/status", security=merged.security)
+        status = await ask_status(player, merged.security)
     except LogPlayerError as error:
         why_not = str(error)
     else:

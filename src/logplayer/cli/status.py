@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from logplayer.admin.http_client import ask
+from logplayer.admin.status_client import ask_status
 from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import player_option
 from logplayer.cli.security import security_from, security_options
@@ -37,12 +38,12 @@ def status(address: str, watch: bool, as_json: bool, **secure: Any) -> None:
 
 
 async def _once(address: str, as_json: bool, security: Security) -> None:
-    answer = await ask(address, "/status", security=security)
+    answer = await ask_status(address, security)
     click.echo(json.dumps(answer) if as_json else status_table(answer))
 
 
 async def _watch(address: str, as_json: bool, security: Security) -> None:
-    await ask(address, "/status", security=security)  # A typo ends it; a player that goes away later does not.
+    await ask_status(address, security)  # A typo ends it; a player that goes away later does not.
     if as_json or not sys.stdout.isatty():
         while True:
             try:
@@ -59,7 +60,7 @@ async def _watch(address: str, as_json: bool, security: Security) -> None:
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             try:
-                answer = await ask(address, "/status", security=security)
+                answer = await ask_status(address, security)
                 timeline = (await ask(address, "/timeline", security=security))["items"]
                 live.update(view(answer, timeline), refresh=True)
             except Unavailable as error:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any
 
-from logplayer.wire.entries import encode_headers, split_headers
-from logplayer.wire.logplayer.v1 import entry_pb2 as pb
+from logplayer.errors import Malformed
+from logplayer.wire.entries import decode_headers, encode_headers, split_headers
 
 SDK = "opentelemetry.sdk.trace"
 HEADER = "traceparent"
@@ -48,11 +47,11 @@ def end_append(span: Any, answer: asyncio.Future[Any]) -> None:
 
 
 def note(name: str, payload: bytes, began_ns: int, **facts: str | int) -> None:
-    """A span below the producer's, from ``began_ns`` to now, if the payload carries a context."""
-    if _MARK not in payload:
-        return
-    headers: Iterable[Any] = pb.Transaction.FromString(split_headers(payload)).headers
-    found = next((header.value for header in headers if header.name == HEADER), b"")
+    """A span below the producer's, from ``began_ns`` to now, if the payload carries a context.
+
+    The payload may be anything: that nobody can read an entry is found, and said, by whoever has to.
+    """
+    found = _context(payload)
     if not _sampled(found):
         return
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -60,6 +59,17 @@ def note(name: str, payload: bytes, began_ns: int, **facts: str | int) -> None:
     context = TraceContextTextMapPropagator().extract({HEADER: found.decode("ascii", "replace")})
     span = _tracer().start_span(f"logplayer {name}", context, start_time=began_ns, attributes=dict(facts))
     span.end(max(began_ns, time.time_ns()))
+
+
+def _context(payload: bytes) -> bytes:
+    """The context in the headers of a transaction; empty where there is none, or no transaction."""
+    if _MARK not in payload:
+        return b""
+    try:
+        headers = decode_headers(split_headers(payload))
+    except Malformed:
+        return b""
+    return next((value for name, value in headers if name == HEADER), b"")
 
 
 def _sampled(context: bytes) -> bool:

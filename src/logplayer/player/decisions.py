@@ -19,9 +19,8 @@ from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Log, NewEntry
 from logplayer.player.entries import read_entries
 from logplayer.player.maps import map_text
+from logplayer.player.redriven import redriver
 from logplayer.wire.entries import for_target, route_transaction
-
-REDRIVE = "redrive/"  # Of the producer of an entry that is applied later.
 
 
 async def decide_on(
@@ -55,7 +54,7 @@ async def redrive(log: Log, control: Control, target: str, index: int, kept: Kep
     """
     if index not in control.quarantined.get(target, ()):
         raise ConfigError(f"entry {index} is not quarantined at {target}; redrive one that is")
-    producer = f"{REDRIVE}{target}/{index}"
+    producer = redriver(target, index)
     before = await log.newest(producer)
     if before.sequence:
         return before.index

@@ -16,6 +16,7 @@ from logplayer.observe.timeline import EPOCH, FAULT, FENCE, Timeline
 from logplayer.player.log_watch import LogWatch
 from logplayer.player.news import News
 from logplayer.player.progress import PlayerProgress
+from logplayer.player.redriven import Redriven
 from logplayer.player.status import PlayerFacts, PlayerStatus, Rates, View, player_status
 from logplayer.wording import plural
 
@@ -33,6 +34,7 @@ class Observed:
         self.log = LogWatch(self.timeline)
         self.news = News(self.timeline)
         self.progress = PlayerProgress()
+        self.redriven = Redriven()
         self.rates = Rates()
         self.counts = PlayerCounts()
         self.core: Player  # Since the takeover.
@@ -56,6 +58,8 @@ class Observed:
         self.progress.fetched(records)
         last = records[-1]
         self.log.read(last.index)
+        if self.core.control.quarantined:
+            self.redriven.read(records)
         now, counts = time.time(), self.counts
         counts.dispatch.note(max(0.0, now - records[0].committed_at_us / 1e6))
         counts.entries += len(records)
@@ -101,4 +105,4 @@ class Observed:
     def status(self, player: str, address: Callable[[str], str]) -> PlayerStatus:
         """The player and its targets now; ``address`` says where a target is reached."""
         facts = PlayerFacts(player, self._log_id, address, self.counts.delivery.recent, self.producers())
-        return player_status(self.core, facts, View(self.log, self.news, self.progress, self.rates))
+        return player_status(self.core, facts, View(self.log, self.news, self.progress, self.rates, self.redriven))

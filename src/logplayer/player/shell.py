@@ -94,6 +94,7 @@ class Shell:
         self._spawn(self._tick())
         core, watch = self.core, self.observed.log
         self._spawn(watch.follow(self.log, core.epoch, lambda: History(core.current, core.chain)))
+        self._spawn(self.observed.redriven.follow(self.log, lambda: core.control))
         if self.config.trims and not self.config.trims_unroutable:
             self._spawn(self._survey())
         if self._stop_wanted:

@@ -15,8 +15,10 @@ from logplayer.player.log_watch import LogWatch
 from logplayer.player.news import News, state_of
 from logplayer.player.outlook import ON_THE_WAY_SECONDS, outlook_of, whether, why
 from logplayer.player.progress import PlayerProgress
+from logplayer.player.redriven import Redriven
 
 RATE_WINDOW_S = 5.0
+INDEXES_MAX = 20  # Of quarantined entries, in a status.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class TargetStatus:
     error: str
     state_seconds: float  # How long it has been in this state.
     blocked: Blocked | None
-    quarantined: int  # Entries that are decided to be quarantined at it.
+    quarantined: int  # Entries that are decided to be quarantined at it, and were not redriven.
     quarantined_ahead: int  # Those of them that it does not have yet: they will be missing when it gets there.
+    quarantined_indexes: tuple[int, ...]  # The first of them, in the order of the log.
     queue_fill: float  # How full its queue is, by count or bytes: 1 is full.
     window_fill: float  # How much of what may be sent and not acked is: 1 is all.
     sessions: int  # How many this player has begun with it.
@@ -126,6 +129,7 @@ class View(NamedTuple):
     news: News
     progress: PlayerProgress
     rates: Rates
+    redriven: Redriven = Redriven()
 
 
 class _Lag(NamedTuple):
@@ -156,7 +160,7 @@ def _eta(queue: TargetQueue, lag: _Lag, gain: float) -> float | None:
 def target_status(queue: TargetQueue, core: Player, address: str, view: View) -> TargetStatus:
     """The status of one target."""
     health = queue.health
-    quarantined = core.control.quarantined.get(queue.name, ())
+    quarantined = view.redriven.waiting(queue.name, core.control.quarantined)
     lag = _lag(queue, core, view)
     rate, log_rate = view.rates.per_second(queue.name, queue.acked), view.rates.per_second("", core.current)
     state = state_of(queue) if queue.state is State.SUSPENDED else queue.state.value
@@ -185,6 +189,7 @@ def target_status(queue: TargetQueue, core: Player, address: str, view: View) ->
         blocked=health.blocked,
         quarantined=len(quarantined),
         quarantined_ahead=sum(index > queue.acked for index in quarantined),
+        quarantined_indexes=tuple(quarantined[:INDEXES_MAX]),
         queue_fill=_fill(len(queue.messages), core.limits.queue_count_max, queue.bytes, core.limits.queue_bytes_max),
         window_fill=_fill(
             len(queue.window.flight), queue.window.batches_max, queue.window.bytes, queue.window.bytes_max

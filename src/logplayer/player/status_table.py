@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logplayer.player.outlook import ETA_SECONDS_MAX, STALLED_SECONDS
-from logplayer.wording import duration, plural
+from logplayer.wording import duration, plural, size
 
 COLUMNS = ("TARGET", "STATE", "INDEX", "LAG", "AGE", "BYTES", "RATE/S", "ETA", "ERROR")
 
@@ -16,8 +16,7 @@ def status_table(status: Mapping[str, Any]) -> str:
     rows = [COLUMNS, *(_row(target) for target in status["targets"])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS) - 1)]
     lines = [headline(status)]
-    if status.get("log_error"):
-        lines.append(f"{status['log_error']} (for {duration(status.get('stuck_seconds', 0.0))})")
+    lines += stuck_lines(status)
     for row in rows:
         lines.append("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=False)) + "  " + row[-1])
     lines += trouble_lines(status)
@@ -31,6 +30,13 @@ def headline(status: Mapping[str, Any]) -> str:
         f"{status['log_last']}, {status['entries_per_second']:.0f} entries/s, "
         f"all targets have {status['consistent_cut']}"
     )
+
+
+def stuck_lines(status: Mapping[str, Any]) -> list[str]:
+    """Why the log cannot be read, and since when; nothing while it can."""
+    if not status.get("log_error"):
+        return []
+    return [f"{status['log_error']} (for {duration(status.get('stuck_seconds', 0.0))})"]
 
 
 def trouble_lines(status: Mapping[str, Any]) -> list[str]:
@@ -63,7 +69,7 @@ def _row(target: Mapping[str, Any]) -> tuple[str, ...]:
         str(target["index"]) if target["index"] >= 0 else "?",
         str(target["lag_entries"]),
         f"{target['lag_seconds']:.1f} s",
-        _bytes(target["lag_bytes"]),
+        size(target["lag_bytes"]),
         f"{target['entries_per_second']:.0f}",
         _eta(target),
         target["error"],
@@ -82,13 +88,6 @@ def _eta(target: Mapping[str, Any]) -> str:
 def _quarantined(target: Mapping[str, Any]) -> str:
     count, ahead = target["quarantined"], target["quarantined_ahead"]
     text = f"{target['target']}: {plural(count, 'quarantined entry', 'quarantined entries')}"
-    return text + (f", {ahead} of them ahead" if ahead else "")
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1024 or unit == "GB":
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}"
+    listed = ", ".join(str(index) for index in target["quarantined_indexes"])
+    more = ", …" if count > len(target["quarantined_indexes"]) else ""
+    return f"{text}{f', {ahead} of them ahead' if ahead else ''}: {listed}{more}"

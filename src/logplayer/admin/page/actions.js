@@ -2,6 +2,11 @@
 
 const number = { type: "number", min: "0", step: "1", inputMode: "numeric" };
 
+function quarantined(row) {
+  const indexes = row.quarantined_indexes || [];
+  return indexes.length ? ` Quarantined: ${indexes.join(", ")}${row.quarantined > indexes.length ? ", …" : ""}.` : "";
+}
+
 export const ACTIONS = {
   retry: {
     title: (t) => `Try ${t} again?`, button: "Try again",
@@ -31,8 +36,8 @@ export const ACTIONS = {
   redrive: {
     title: (t) => `Redrive an entry at ${t}?`, button: "Redrive it",
     short: "Deliver a quarantined entry after all.",
-    says: (t) => `If ${t} has not reached the entry yet, the decision to quarantine it is revoked. If it has passed it, its part is appended to the log as a new transaction: it is applied after everything that came since, and overwrites newer values of its keys.`,
-    fields: [["index", "Entry", number]],
+    says: (t, row) => `If ${t} has not reached the entry yet, the decision to quarantine it is revoked. If it has passed it, its part is appended to the log as a new transaction: it is applied after everything that came since, and overwrites newer values of its keys.${quarantined(row)}`,
+    fields: [["index", "Entry", number, (row) => row.quarantined_indexes?.[0] ?? ""]],
     when: (t) => t.quarantined > 0,
   },
   remove: {

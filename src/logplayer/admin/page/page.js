@@ -1,7 +1,7 @@
 // The page: follows /events and changes only what has changed. There is no build step, and nothing is asked of anyone else.
 
 import { askToken, confirmAction, headers, menu, token } from "./actions.js";
-import { bytes, count, grade, headline, held, lagText, ms, outlookText, rank, seconds, stateName, tag } from "./parts.js";
+import { bytes, count, grade, headline, lagText, ms, outlookText, rank, seconds, stateName, tag, troubleText, whyText } from "./parts.js";
 
 const el = (id) => document.getElementById(id);
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
@@ -19,18 +19,24 @@ window.logplayer = { measured, targets, get status() { return status; }, take };
 
 // --- The stream ---
 
+const SILENT_MS = 5000; // Something comes every half second. A stream that is silent for so long is given up.
+
 async function follow() {
   for (;;) {
     refusal = "";
+    const trial = new AbortController();
+    let timer = 0;
+    const heard = () => { clearTimeout(timer); timer = setTimeout(() => trial.abort(), SILENT_MS); };
     try {
+      heard();
       const changed = token.changed(); // Before the question: one that is given meanwhile counts.
-      const answer = await fetch("events", { headers: headers(), cache: "no-store" });
+      const answer = await fetch("events", { headers: headers(), cache: "no-store", signal: trial.signal });
       if (answer.status === 401 || answer.status === 403) {
         await refused(answer, changed);
         continue;
       }
-      if (answer.ok) await read(answer.body.getReader());
-    } catch { /* It is away: tried again below. */ }
+      if (answer.ok) await read(answer.body.getReader(), heard);
+    } catch { /* It is away, or silent: tried again below. */ } finally { clearTimeout(timer); }
     connected = false;
     link("bad", "no connection");
     show();
@@ -52,12 +58,13 @@ async function refused(answer, changed) {
   await (wanted ? changed : Promise.race([changed, pause(5000)]));
 }
 
-async function read(reader) {
+async function read(reader, heard) {
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    heard();
     rest += decoder.decode(value, { stream: true });
     const blocks = rest.split("\n\n");
     rest = blocks.pop();
@@ -141,7 +148,7 @@ function show() {
 
 function troubles(all) {
   const list = all.filter((t) => grade(t) !== "good").sort((a, b) => rank(a) - rank(b) || b.lag_entries - a.lag_entries);
-  const wanted = list.slice(0, 5).map((t) => [`target ${t.target}`, ` is ${stateName(t)}: ${t.why || t.error || ""}${t.why ? " – " : ""}${outlookText(t)}`, t.target]);
+  const wanted = list.slice(0, 5).map((t) => [`target ${t.target}`, troubleText(t), t.target]);
   if (status.log_error) wanted.unshift(["log", status.log_error]);
   if (status.unroutable) wanted.push(["unroutable", `${count(status.unroutable)} ${status.unroutable === 1 ? "entry reaches" : "entries reach"} no target: correct the map or the members`]);
   if (list.length > 5) wanted.push(["more", `and ${list.length - 5} more`]);
@@ -212,7 +219,7 @@ function strip() {
 function showAudit() {
   const audit = status.audit;
   set(el("audit"), audit ? (audit.right ? "right" : "WRONG") : "not run");
-  set(el("audit-more"), audit ? `${audit.targets} targets, ${new Date(audit.at * 1000).toLocaleTimeString()}${audit.right ? "" : `: ${audit.wrong.join(", ")}`}` : "logplayer audit --player …");
+  set(el("audit-more"), audit ? `${audit.targets} ${audit.targets === 1 ? "target" : "targets"}, ${new Date(audit.at * 1000).toLocaleTimeString()}${audit.right ? "" : `: ${audit.wrong.join(", ")}`}` : "logplayer audit --player …");
 }
 
 function showProof() {
@@ -269,7 +276,7 @@ function showRow(t) {
   if (row.scale !== scale) { row.scale = scale; row.bar.style.transform = scale; }
   set(row.rate, count(Math.round(t.entries_per_second)));
   set(row.outlook, outlookText(t));
-  set(row.why, held(t) ? "" : t.why);
+  set(row.why, whyText(t));
   if (row.rank !== place) { row.rank = place; unsettled = true; }
 }
 

@@ -28,8 +28,12 @@ const GRADES = { "fine": "good", "catches up": "warn", "too early to say": "warn
 const ORDER = { "needs you": 0, "falls behind": 1, "is tried again": 2, "too early to say": 3, "catches up": 4, "fine": 5 };
 
 export const held = (t) => t.blocked !== null && t.blocked.kind === "HELD";
-export const grade = (t) => (held(t) ? "wait" : GRADES[t.outlook] || "wait");
-export const rank = (t) => (held(t) ? 4.5 : ORDER[t.outlook] ?? 3);
+const fine = (t) => t.outlook === "fine" && !held(t);
+const lacks = (t) => fine(t) && t.quarantined > 0;
+export const grade = (t) => (held(t) ? "wait" : lacks(t) ? "warn" : GRADES[t.outlook] || "wait");
+export const rank = (t) => (held(t) ? 4.5 : lacks(t) ? 4.2 : ORDER[t.outlook] ?? 3);
+const entries = (n) => `${count(n)} quarantined ${n === 1 ? "entry" : "entries"}`;
+const but = (n) => (n > 0 ? ` but ${entries(n)}` : "");
 export const stateName = (t) => (held(t) ? "suspended" : STATES[t.state] || t.state);
 
 export function lagText(t) {
@@ -38,7 +42,18 @@ export function lagText(t) {
 
 export function outlookText(t) {
   if (held(t)) return "waits for you to resume it";
-  return t.outlook === "fine" ? "has everything" : t.whether;
+  return t.outlook === "fine" ? `has everything${but(t.quarantined)}` : t.whether;
+}
+
+// Why it is not well, and what it will lack then; what an operator suspended has its own words.
+export function whyText(t) {
+  return [held(t) ? "" : t.why, fine(t) || !(t.quarantined > 0) ? "" : entries(t.quarantined)].filter(Boolean).join("; ");
+}
+
+export function troubleText(t) {
+  if (lacks(t)) return ` ${outlookText(t)}: redrive ${t.quarantined === 1 ? "it" : "them"} once its store takes ${t.quarantined === 1 ? "it" : "them"}`;
+  const why = t.why || t.error;
+  return ` is ${stateName(t)}: ${why ? `${why} – ` : ""}${outlookText(t)}${t.quarantined > 0 ? `; ${entries(t.quarantined)}` : ""}`;
 }
 
 // The one sentence that says how things are: [class, text].
@@ -49,15 +64,17 @@ export function headline(status, targets, connected) {
   if (status.state === "away") return ["bad", "The player does not answer. Nothing is delivered until one plays again; nothing is lost."];
   if (status.state === "stuck") return ["bad", "The log cannot be read, so nothing new is delivered."];
   const bad = targets.filter((t) => grade(t) === "bad");
-  const slow = targets.filter((t) => grade(t) === "warn");
+  const slow = targets.filter((t) => grade(t) === "warn" && !lacks(t));
+  const missing = but(targets.filter(lacks).reduce((sum, t) => sum + t.quarantined, 0));
   const waits = targets.filter(held).length;
   const rest = targets.length - bad.length - slow.length - waits;
-  const others = `${rest} ${rest === 1 ? "has" : "have"} everything${waits ? `; ${waits} ${waits === 1 ? "is" : "are"} suspended` : ""}.`;
+  const others = `${rest} ${rest === 1 ? "has" : "have"} everything${missing}${waits ? `; ${waits} ${waits === 1 ? "is" : "are"} suspended` : ""}.`;
   if (!targets.length) return ["warn", "There are no targets yet."];
   if (bad.length) return ["bad", `${bad.length} of ${targets.length} ${targets.length === 1 ? "target" : "targets"} ${bad.length === 1 ? "needs" : "need"} a look; ${others}`];
   if (slow.length) return ["warn", `${slow.length} of ${targets.length} ${slow.length === 1 ? "catches" : "catch"} up; ${others}`];
   if (waits) return ["warn", `${waits} of ${targets.length} ${waits === 1 ? "is" : "are"} suspended by an operator.`];
-  return ["good", targets.length === 1 ? "The target has everything." : `All ${targets.length} targets have everything.`];
+  const whole = targets.length === 1 ? "The target has everything" : `All ${targets.length} targets have everything`;
+  return [missing ? "warn" : "good", `${whole}${missing}.`];
 }
 
 // A time line item's tag: [class, word].

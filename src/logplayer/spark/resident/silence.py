@@ -65,6 +65,7 @@ def unheard_row(target: str, why: str) -> dict[str, Any]:
         blocked=None,
         quarantined=0,
         quarantined_ahead=0,
+        quarantined_indexes=(),
         queue_fill=0.0,
         window_fill=0.0,
         sessions=0,
