@@ -1,0 +1,70 @@
+"""Trouble on the way of an entry in real time: what is malformed, what is too large, and words that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import logplayer as lp
+from logplayer.spark import event_loop
+from tests.spark.spark_support import FileWal, Shards, transaction
+from tests.spark.test_real_time import NAMES, connector, realtime, shards
+
+__all__ = ["connector", "shards"]
+
+PUT = transaction((b"n1", b"v", ""))
+HEADER = b"\x12\x06\x0a\x01t\x12\x01v"
+MALFORMED = {
+    "a field that is not known": PUT + b"\x1a\x03\x0a\x01t",  # As a header, it would be one.
+    "a field with a number": PUT + b"\x08\x01",
+    "a tag of two bytes": b"\x8a\x00" + PUT[1:],
+    "a length of six bytes": PUT[:1] + bytes((PUT[1] | 0x80, 0x80, 0x80, 0x80, 0x80, 0)) + PUT[2:],
+    "an end inside a mutation": PUT[:-1],
+    "a mutation that cannot be read": PUT + b"\x0a\x01\xff",
+    "a target that is not text": PUT + b"\x0a\x06\x0a\x01k\x22\x01\xff",
+    "an end inside a header": PUT + b"\x12\x02\x0a\x05",
+    "a header with a name that is not text": PUT + b"\x12\x03\x0a\x01\xff",
+    "no transaction at all": b"\xff\xfe text",
+}
+ODD = {  # But transactions.
+    "nothing": b"",
+    "headers only": HEADER,
+    "headers first": HEADER + PUT,
+    "a length of five bytes": PUT[:1] + bytes((PUT[1] | 0x80, 0x80, 0x80, 0x80, 0)) + PUT[2:],
+    "a mutation with a field that is not known": b"\x0a\x0a" + PUT[2:] + b"\x3a\x01x",
+}
+
+
+async def play(log: str, played: Shards, last: int) -> None:
+    """Deliver as a player does, up to the index ``last``."""
+    async with (
+        lp.open_log(log) as opened,
+        lp.Player(opened, targets=played.addresses, shards=lp.HashShards(*NAMES)),
+    ):
+        await asyncio.to_thread(played.wait, last)
+
+
+def test_what_is_malformed_reaches_no_target_as_with_a_player(
+    spark: SparkSession, wal: FileWal, shards: Shards, tmp_path: Path
+) -> None:
+    """An entry that cannot be understood is for nobody as a whole, whoever plays it."""
+    folder = tmp_path / "played"
+    folder.mkdir()
+    played = Shards(folder, NAMES)
+    last = 0
+    for nth, payload in enumerate([*MALFORMED.values(), *ODD.values()]):
+        wal.append([payload])
+        [last] = wal.append([transaction((b"good%d" % nth, b"v", ""))])
+    address = wal.serve()
+    try:
+        event_loop.run(play(address, played, last))
+        running = realtime(spark, wal, shards, log=address, transform=None).start()
+        try:
+            shards.wait(last)
+        finally:
+            running.stop()
+        assert {name: shards.read(name)[::2] for name in NAMES} == {name: played.read(name)[::2] for name in NAMES}
+    finally:
+        played.stop()
