@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import logplayer as lp
 from logplayer.spark import event_loop
-from tests.spark.spark_support import FileWal, Shards, transaction
+from tests.spark.spark_support import FileWal, Shards, transaction, until
 from tests.spark.test_real_time import NAMES, connector, realtime, shards
 
 __all__ = ["connector", "shards"]
@@ -68,3 +68,23 @@ def test_what_is_malformed_reaches_no_target_as_with_a_player(
         assert {name: shards.read(name)[::2] for name in NAMES} == {name: played.read(name)[::2] for name in NAMES}
     finally:
         played.stop()
+
+
+def test_an_entry_that_becomes_too_large_blocks_its_target(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
+    def repeated(rows: DataFrame) -> DataFrame:
+        times = "if(length(value) > 1000000, 24, 1)"
+        made = rows.selectExpr("*", f"explode(sequence(1, {times})) nth")
+        return made.selectExpr("log_index", "target", "concat(cast(key as string), '/', nth) key", "value", "op")
+
+    wal.append([transaction((b"small", b"v", "a"))])
+    [large] = wal.append([transaction((b"large", bytes(3 << 20), "a"))])
+    running = realtime(spark, wal, shards, transform=repeated).start()
+    try:
+        until(lambda: running.status["state"] in ("blocked", "reconnecting"), 120)
+        status = running.status
+        assert status["state"] == "blocked"
+        assert "BAD_ROW at target a" in status["reason"]
+        assert f"entry {large} has " in status["reason"]
+        assert "makes less of it" in status["reason"]
+    finally:
+        running.stop()
