@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import logplayer as lp
+from logplayer.errors import ConfigError, LogUnavailable
 from logplayer.spark import event_loop
+from logplayer.spark.real_time import transform
+from logplayer.spark.real_time.query import Realtime
 from tests.spark.spark_support import FileWal, Shards, transaction, until
-from tests.spark.test_real_time import NAMES, connector, realtime, shards
+from tests.spark.test_real_time import NAMES, REFUSED, connector, entries, realtime, shards
 
 __all__ = ["connector", "shards"]
 
@@ -88,3 +93,24 @@ def test_an_entry_that_becomes_too_large_blocks_its_target(spark: SparkSession, 
         assert "makes less of it" in status["reason"]
     finally:
         running.stop()
+
+
+def test_why_a_task_ends_is_said_again_until_it_is_heard(
+    spark: SparkSession, wal: FileWal, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear, missed = Realtime._hear, []
+
+    def hard_of_hearing(self: Realtime, question: Any) -> Any:
+        if question.get("ended") is not None and len(missed) < 2:
+            missed.append(question)
+            raise LogUnavailable("a test")
+        return hear(self, question)
+
+    monkeypatch.setattr(Realtime, "_hear", hard_of_hearing)
+    monkeypatch.setattr(transform, "refusal", lambda jvm, rows: "")
+    wal.append(entries(0, 20))
+    running = realtime(spark, wal, shards, transform=REFUSED["index"][0]).start()
+    with pytest.raises(ConfigError, match="UNSAFE"):
+        running.wait(120)
+    assert len({beat["attempt"] for beat in missed}) == 1  # Spark starts a task again three times: those do not count.
+    assert running.status["starts"] == 1
