@@ -15,7 +15,7 @@ from logplayer.spark import event_loop
 from logplayer.spark.real_time import transform
 from logplayer.spark.real_time.query import Realtime
 from tests.spark.spark_support import FileWal, Shards, transaction, until
-from tests.spark.test_real_time import NAMES, REFUSED, connector, entries, realtime, shards
+from tests.spark.test_real_time import NAMES, REFUSED, connector, entries, realtime, right, shards
 
 __all__ = ["connector", "shards"]
 
@@ -114,3 +114,21 @@ def test_why_a_task_ends_is_said_again_until_it_is_heard(
         running.wait(120)
     assert len({beat["attempt"] for beat in missed}) == 1  # Spark starts a task again three times: those do not count.
     assert running.status["starts"] == 1
+
+
+def test_the_offset_of_a_batch_never_falls(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
+    """Also of one that had no session with its targets."""
+    running = realtime(spark, wal, shards, batch_seconds=5).start()
+    try:
+        wal.append(entries(0, 100))
+        shards.wait(wal.last())
+        until(lambda: running.progress, 120)
+        event_loop.run(shards._servers["a"].stop())
+        away = running.progress[-1]["batchId"] + 1  # This one may have begun with it; the next one does not.
+        until(lambda: running.progress[-1]["batchId"] > away, 120)
+        offsets = [int(batch["sources"][0]["endOffset"]) for batch in running.progress]
+        assert offsets == sorted(offsets)
+        assert offsets[-1] > 0
+    finally:
+        running.stop()
+    right(wal, shards)

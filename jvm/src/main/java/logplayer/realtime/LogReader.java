@@ -35,6 +35,7 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
 
   private final Plan plan;
   private final int partition;
+  private final long start; // Where the batch before ended, as Spark has it.
   private final TaskFeed feed = TaskFeed.here();
   private final Deque<Row> rows = new ArrayDeque<>(); // Of the entry under way, those not given yet.
   private LogClient log;
@@ -45,9 +46,10 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
   private byte[] headers = Chain.GENESIS;
   private InternalRow current;
 
-  LogReader(Plan plan, int partition) {
+  LogReader(Plan plan, int partition, long start) {
     this.plan = plan;
     this.partition = partition;
+    this.start = start;
   }
 
   // --- What Spark asks for ---
@@ -67,9 +69,10 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
     return current;
   }
 
+  /** An offset never falls, also if no session opened in this batch, or a target began again at a smaller index. */
   @Override
   public PartitionOffset getOffset() {
-    return LogOffset.ofPartition(partition, feed.through());
+    return LogOffset.ofPartition(partition, Math.max(start, feed.through()));
   }
 
   @Override

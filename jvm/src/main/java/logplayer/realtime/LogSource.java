@@ -136,7 +136,7 @@ public final class LogSource implements TableProvider {
     public InputPartition[] planInputPartitions(Offset start) {
       InputPartition[] made = new InputPartition[plan.partitions().size()];
       for (int nth = 0; nth < made.length; nth++) {
-        made[nth] = new Group(plan, nth);
+        made[nth] = new Group(plan, nth, ((LogOffset) start).index);
       }
       return made;
     }
@@ -163,7 +163,7 @@ public final class LogSource implements TableProvider {
   }
 
   /** A group of targets, which one task delivers to. */
-  private record Group(Plan plan, int number) implements InputPartition {
+  private record Group(Plan plan, int number, long start) implements InputPartition {
     @Override
     public String toString() {
       return "group " + number;
@@ -176,7 +176,7 @@ public final class LogSource implements TableProvider {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
       Group group = (Group) partition;
-      return new LogReader(group.plan(), group.number());
+      return new LogReader(group.plan(), group.number(), group.start());
     }
   }
 }
