@@ -23,8 +23,8 @@ final class Entries {
   /** One mutation: decoded, and the tagged field that it is in the transaction. */
   record Part(Mutation mutation, byte[] encoded) {}
 
-  /** A transaction: its mutations in order, and its headers as they are encoded. */
-  record Cut(List<Part> parts, byte[] headers) {}
+  /** A transaction: its mutations and its headers in order, these also as they are encoded. */
+  record Cut(List<Part> parts, List<Header> headers, byte[] encodedHeaders) {}
 
   /**
    * The parts of a payload. Raises IOException for one that is not a transaction, by the rules of {@code
@@ -33,7 +33,8 @@ final class Entries {
   static Cut cut(ByteString payload) throws IOException {
     byte[] bytes = payload.toByteArray();
     List<Part> parts = new ArrayList<>();
-    ByteArrayOutputStream headers = new ByteArrayOutputStream();
+    List<Header> headers = new ArrayList<>();
+    ByteArrayOutputStream encodedHeaders = new ByteArrayOutputStream();
     int start = 0;
     while (start < bytes.length) {
       byte tag = bytes[start];
@@ -58,29 +59,12 @@ final class Entries {
       if (tag == MUTATIONS_TAG) {
         parts.add(new Part(Mutation.parseFrom(content), Arrays.copyOfRange(bytes, start, stop)));
       } else {
-        Header.parseFrom(content); // Delivered as it is, if it can be read.
-        headers.write(bytes, start, stop - start);
+        headers.add(Header.parseFrom(content));
+        encodedHeaders.write(bytes, start, stop - start); // Delivered as it is.
       }
       start = stop;
     }
-    return new Cut(parts, headers.toByteArray());
-  }
-
-  /** The column {@code op} of a mutation; null for an operation that this version does not know. */
-  static String opOf(Mutation mutation) {
-    return switch (mutation.getOp()) {
-      case PUT -> "put";
-      case DELETE -> "delete";
-      case PATCH -> "patch";
-      case DDL -> "ddl";
-      case UNRECOGNIZED -> "malformed";
-    };
-  }
-
-  /** The column {@code value}: none of a delete, and none of a row of a table, which has columns in its place. */
-  static byte[] valueOf(Mutation mutation) {
-    boolean none = mutation.getOp() == Op.DELETE || !mutation.getTable().isEmpty();
-    return none ? null : mutation.getValue().toByteArray();
+    return new Cut(parts, headers, encodedHeaders.toByteArray());
   }
 
   /** The tagged field of a put, or of a delete if there is no value. */

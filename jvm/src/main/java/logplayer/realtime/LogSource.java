@@ -18,27 +18,14 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The log as a source of Spark, in real time only: one partition for each group of targets. */
 public final class LogSource implements TableProvider {
-  /** The first eight of {@code format("logplayer")}, without those of rows of tables, and without headers. */
-  static final StructType COLUMNS =
-      new StructType()
-          .add("log_index", DataTypes.LongType)
-          .add("producer", DataTypes.StringType)
-          .add("sequence", DataTypes.LongType)
-          .add("committed_at", DataTypes.TimestampType)
-          .add("target", DataTypes.StringType)
-          .add("key", DataTypes.BinaryType)
-          .add("value", DataTypes.BinaryType)
-          .add("op", DataTypes.StringType);
-
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return COLUMNS;
+    return EntryRows.COLUMNS;
   }
 
   @Override
@@ -54,7 +41,7 @@ public final class LogSource implements TableProvider {
 
     @Override
     public StructType schema() {
-      return COLUMNS;
+      return EntryRows.COLUMNS;
     }
 
     @Override
@@ -72,7 +59,7 @@ public final class LogSource implements TableProvider {
   private record LogScan(Plan plan) implements Scan {
     @Override
     public StructType readSchema() {
-      return COLUMNS;
+      return EntryRows.COLUMNS;
     }
 
     @Override
