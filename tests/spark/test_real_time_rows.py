@@ -1,27 +1,31 @@
-"""The rows of the source in the JVM: those of ``format("logplayer")``, in real time."""
+"""The rows of the source in the JVM: those of ``format("logplayer")``, in real time and in micro-batches."""
 
 from __future__ import annotations
 
 import math
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from pyspark.sql import DataFrame, SparkSession
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 import logplayer as lp
 from logplayer.core.entry import HashMap, MapChanged
+from logplayer.errors import ConfigError
 from logplayer.spark.real_time.query import Realtime
 from logplayer.wire.entries import encode_headers
 from logplayer.wire.logplayer.v1 import entry_pb2 as pb
 from tests.spark.spark_support import FileWal, Shards, transaction, until
-from tests.spark.test_real_time import NAMES, connector, realtime, shards
+from tests.spark.test_real_time import NAMES, connector, entries, realtime, right, shards
 from tests.spark.test_real_time_trouble import MALFORMED, ODD
 
 __all__ = ["connector", "shards"]
@@ -123,6 +127,15 @@ def from_python(spark: SparkSession, log: str) -> DataFrame:
     return rows.where(f.col("target").isin(*NAMES))
 
 
+def taken(rows: DataFrame, folder: Path) -> list[Row]:
+    """All that a stream has now and had not when the same folder was used before, by micro-batches."""
+    found: list[Row] = []
+    writer = rows.writeStream.foreachBatch(lambda batch, nth: found.extend(batch.collect()))
+    stream = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+    stream.awaitTermination()
+    return found
+
+
 @contextmanager
 def played(spark: SparkSession, wal: FileWal, shards: Shards, **more: Any) -> Iterator[Realtime]:
     running = realtime(spark, wal, shards, **more).start()
@@ -130,6 +143,30 @@ def played(spark: SparkSession, wal: FileWal, shards: Shards, **more: Any) -> It
         yield running
     finally:
         running.stop()
+
+
+def by_index(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["log_index"], row["target"]))
+
+
+def test_rows_by_micro_batches_are_those_of_the_source_in_python(
+    spark: SparkSession, wal: FileWal, shards: Shards, tmp_path: Path
+) -> None:
+    log = wal.serve()
+    wal.append(list(payloads()))
+    first = {"log": log, "transform": lambda rows: rows.where("false")}  # Its targets could not hold all of this.
+    with played(spark, wal, shards, **first, groups=2) as running:
+        running._transform = None
+        there = from_python(spark, log)
+        rows = running.rows()
+        assert rows.schema.simpleString() == there.schema.simpleString()
+        expected = by_index(there.collect())
+        assert len(expected) > 90
+        assert by_index(taken(rows, tmp_path / "offsets")) == expected
+        more = wal.append([transaction((b"more", b"v", "")), lp.table("stock").put(id=1, v=1.5).encoded])
+        later = by_index(from_python(spark, log).where(f.col("log_index") >= more[0]).collect())
+        assert by_index(taken(running.rows(), tmp_path / "offsets")) == later  # Those before are not read again.
+        assert len(later) == 2
 
 
 def test_rows_in_real_time_are_those_of_the_source_in_python(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
@@ -151,6 +188,38 @@ def test_rows_in_real_time_are_those_of_the_source_in_python(spark: SparkSession
         until(lambda: running.status["rows_in"] == len(expected), 60)
         assert running.status["rows_out"] == 0
     assert all(shards.read(name)[0] == {} for name in NAMES)
+
+
+def test_what_a_query_delivers_is_what_its_rows_say(
+    spark: SparkSession, wal: FileWal, shards: Shards, tmp_path: Path
+) -> None:
+    wal.append(entries(0, 200))
+    with played(spark, wal, shards) as running:
+        found: dict[str, dict[bytes, bytes]] = {name: {} for name in NAMES}
+        for row in taken(running.rows(), tmp_path / "offsets"):
+            if row["value"] is None:
+                found[row["target"]].pop(row["key"].encode(), None)
+            else:
+                found[row["target"]][row["key"].encode()] = row["value"].encode()
+        shards.wait(wal.last())
+    assert found == {name: shards.read(name)[0] for name in NAMES}
+    right(wal, shards)
+
+
+def test_a_stream_of_rows_ends_at_a_decision_that_it_does_not_know(
+    spark: SparkSession, wal: FileWal, shards: Shards, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="start"):
+        realtime(spark, wal, shards).rows()
+    wal.append(entries(0, 10))
+    with played(spark, wal, shards, log=wal.serve()) as running:
+        before = running.rows()
+        running._number = 0  # What it is made of stays.
+        wal.decide(MapChanged(HashMap(tuple(reversed(NAMES)))), HashMap(NAMES))
+        until(lambda: running.status["starts"] == 2 and running.status["state"] == "playing", 60)
+        assert len(taken(running.rows(), tmp_path / "after")) > 10
+        with pytest.raises(StreamingQueryException, match="decides MAP_CHANGED, after this stream was made"):
+            taken(before, tmp_path / "before")
 
 
 def test_sql_chooses_by_table_and_by_header(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
