@@ -96,14 +96,10 @@ def payloads() -> Iterator[bytes]:
     columns = [pb.Column(name="id", value=pb.Value(integer=nth), key=nth == 1) for nth in (1, 2)]
     yield raw_row(pb.Value(), op=pb.PATCH, columns=columns)
     yield from (raw_row(pb.Value(decimal=text)) for text in ODD_DECIMALS + NOT_DECIMALS)
-    far = 2**55
-    for odd in (
-        {"timestamp_us": far * 16},
-        {"local_timestamp_us": -far * 16},
-        {"date_days": 2**31 - 1},
-        {"time_us": -1},
-    ):
-        yield raw_row(pb.Value(**odd))
+    yield raw_row(pb.Value(timestamp_us=2**59))
+    yield raw_row(pb.Value(local_timestamp_us=-(2**59)))
+    yield raw_row(pb.Value(date_days=2**31 - 1))
+    yield raw_row(pb.Value(time_us=-1))
     yield raw_row(pb.Value(uuid=b"short"))
     yield raw_row(pb.Value(array=pb.Array(items=[pb.Value(time_us=86_400_000_000)])))
     yield raw_row(pb.Value(), table="")

@@ -98,7 +98,8 @@ def test_an_entry_that_becomes_too_large_blocks_its_target(spark: SparkSession, 
 def test_why_a_task_ends_is_said_again_until_it_is_heard(
     spark: SparkSession, wal: FileWal, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hear, missed = Realtime._hear, []
+    hear = Realtime._hear
+    missed: list[Any] = []
 
     def hard_of_hearing(self: Realtime, question: Any) -> Any:
         if question.get("ended") is not None and len(missed) < 2:
