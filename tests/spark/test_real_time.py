@@ -305,6 +305,10 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "clock in a subquery": (lambda rows: rows.where("committed_at < (select max(now()) from range(2))"), "now"),
     "chance in a subquery": (
         lambda rows: rows.where("log_index in (select cast(9 * rand() as long) from range(2))"), "rand"),
+    "encryption": (lambda rows: rows.withColumn("value", f.expr("aes_encrypt(key, repeat('k', 16))")), "without an IV"),
+    "today": (lambda rows: rows.where("committed_at < cast('today' as date)"), "text 'today'"),
+    "static limit": (
+        lambda rows: rows.join(f.broadcast(rows.sparkSession.range(5).limit(2)), f.expr("log_index = id")), "limit"),
     "index": (lambda rows: rows.withColumn("log_index", f.expr("log_index + 1")), "log_index"),
     "target": (lambda rows: rows.withColumn("target", f.lit("a")), "target"),
     "column": (lambda rows: rows.drop("target"), "no column target"),

@@ -182,15 +182,3 @@ def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, 
         until(lambda: [row["log_index"] for row in running.receipts] == [wal.last() - 50, wal.last()], 60)
     finally:
         running.stop()
-
-
-def test_its_source_has_no_micro_batches(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
-    """Only the trigger of real time drives it."""
-    running = realtime(spark, wal, shards).start()
-    try:
-        rows = spark.readStream.format(connector_module.SOURCE).option("plan", running._number).load()
-        by_hand = rows.writeStream.format("noop").trigger(availableNow=True).start()
-        until(lambda: not by_hand.isActive, 60)
-        assert "runs in real time only" in str(by_hand.exception())
-    finally:
-        running.stop()

@@ -45,14 +45,19 @@ class Redriven:
         """Ask about each decision, for ever. What the log does not answer is asked again."""
         while True:
             with contextlib.suppress(LogPlayerError, OSError, TimeoutError):
-                await self._look(log, control().quarantined)
+                await self.look(log, control().quarantined)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _look(self, log: Log, quarantined: Mapping[str, Iterable[int]]) -> None:
+    async def look(self, log: Log, quarantined: Mapping[str, Iterable[int]], once: bool = True) -> None:
+        """Ask about each decision. ``once``: whoever reads the main stream need not ask about one again."""
         decided = {(target, index) for target, indexes in quarantined.items() for index in indexes}
         self._asked &= decided
+        if not once:
+            self._asked.clear()
         for target, index in sorted(decided - self._asked):
             producer = redriver(target, index)
+            if producer in self._producers:
+                continue
             async with asyncio.timeout(ANSWER_SECONDS):
                 newest = await log.newest(producer)
             if newest.sequence:

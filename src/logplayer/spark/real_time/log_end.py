@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Mapping
 
 from logplayer.errors import LogPlayerError
 from logplayer.log import control_chain as chain
 from logplayer.log.protocol import Info, Log
 from logplayer.player.progress import PlayerProgress, Sample
+from logplayer.player.redriven import Redriven
 from logplayer.spark import event_loop
 
 EVERY_SECONDS = 1.0
@@ -18,8 +20,11 @@ EVERY_SECONDS = 1.0
 class LogEnd:
     """The log as it was a moment ago; what was last known of it while it is away."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, quarantined: Callable[[], Mapping[str, Iterable[int]]]) -> None:
+        """``quarantined`` gives the decisions by target."""
         self.first = self.last = self.bytes = 0
+        self.redriven = Redriven()
+        self._quarantined = quarantined
         self._progress = PlayerProgress()
         self._asking = event_loop.submit(self._ask(log))
 
@@ -42,6 +47,7 @@ class LogEnd:
                 self.first, self.last, self.bytes = info.first, info.last, info.bytes
                 if info.last > before:
                     await self._note_times(log, before, info)
+                    await self.redriven.look(log, self._quarantined(), once=False)
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _note_times(self, log: Log, before: int, info: Info) -> None:

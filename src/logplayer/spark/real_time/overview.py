@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from logplayer.core.reconnect import Blocked
 from logplayer.player.outlook import ON_THE_WAY_SECONDS, outlook_of, whether, why
-from logplayer.player.status import Rates, TargetStatus
+from logplayer.player.status import INDEXES_MAX, Rates, TargetStatus
 from logplayer.spark.real_time.beats import SILENT_SECONDS, BeatListener, TaskEnded, TaskNews
 from logplayer.spark.real_time.log_end import LogEnd
 from logplayer.spark.real_time.plan import Decided, dealt
@@ -40,6 +40,16 @@ class QueryFacts:
     log: LogEnd | None = None
     blocked: TaskEnded | None = None  # Why a target has ended it, while it waits.
     retry_at: float = 0.0  # When it starts again, if it waits; of the monotonic clock.
+
+    def quarantined(self) -> Mapping[str, Collection[int]]:
+        """What is decided to be quarantined, by target."""
+        return self.decided.control.quarantined if self.decided is not None else {}
+
+    def waiting(self, target: str) -> list[int]:
+        """The entries that are quarantined at the target and were not redriven."""
+        if self.log is None:
+            return sorted(self.quarantined().get(target, ()))
+        return self.log.redriven.waiting(target, self.quarantined())
 
     @property
     def seats(self) -> GroupPlan:
@@ -120,7 +130,7 @@ class QueryOverview:
         fine = lag == 0 or (seen.state == "LIVE" and age < ON_THE_WAY_SECONDS)
         eta = 0.0 if fine else round(lag / (rate - log_rate), 1) if moves and rate > log_rate else None
         outlook = outlook_of("SUSPENDED" if seen.state == SILENT else seen.state, lag, age, eta, state_seconds)
-        quarantined = decided.control.quarantined.get(name, ())
+        quarantined = query.waiting(name)
         row = TargetStatus(
             target=name,
             address=decided.addresses[name],
@@ -141,6 +151,7 @@ class QueryOverview:
             blocked=seen.blocked,
             quarantined=len(quarantined),
             quarantined_ahead=sum(one > index for one in quarantined),
+            quarantined_indexes=tuple(quarantined[:INDEXES_MAX]),
             queue_fill=0.0,
             window_fill=0.0,
             sessions=heard.sessions.get(nth, 0),

@@ -220,6 +220,26 @@ class Realtime:
         """
         return list(self._query.recentProgress) if self._query is not None else []
 
+    def rows(self) -> DataFrame:
+        """What the transformation makes of the log, as a stream for any other sink, in micro-batches.
+
+        It reads the log by itself, by the offsets of its own checkpoint and from the log's first entry on; targets get
+        nothing of it. For a look at what the targets get, a count, a copy in a file. It knows the members and the map
+        that the query runs with now, and ends with an error at an entry that changes them: make it again then, with the
+        same checkpoint.
+
+        Raises:
+            ConfigError: The query does not run.
+
+        Example:
+            >>> query.rows().writeStream.format("console").trigger(availableNow=True).start()  # doctest: +SKIP
+        """
+        number = self._number
+        if not number:
+            raise ConfigError("the query does not run, and its rows are those that it runs with: start() it first")
+        connector.use(self._spark, self._loader)
+        return self._rows(number)
+
     # --- The query ---
 
     def _begin(self) -> None:
@@ -237,7 +257,7 @@ class Realtime:
         # members or by the plan that Spark makes of the transformation was refused above.
         self._known.epoch = event_loop.run(take_over(self._log, self._config))
         self._submit()
-        self._known.log = LogEnd(self._log)
+        self._known.log = LogEnd(self._log, self._known.quarantined)
         self._closing.callback(self._known.log.stop)
         self._closing.callback(self._news.follow().cancel)
 

@@ -15,6 +15,7 @@ import java.util.concurrent.locks.LockSupport;
 final class Beats implements AutoCloseable {
   private static final long EVERY_NS = 250_000_000L;
   private static final Duration PATIENCE = Duration.ofSeconds(2);
+  private static final long[] AGAIN_MS = {50, 200, 500, 1000};
   private final Plan plan;
   private final int partition;
   private final long attempt;
@@ -50,19 +51,29 @@ final class Beats implements AutoCloseable {
   private void run() {
     while (!closed) {
       feed.watch();
-      say(null);
+      say(null); // If it is lost, the next one tells it all again.
       LockSupport.parkNanos(EVERY_NS);
     }
   }
 
-  /** Tells why the task ends, on the thread that ends it. */
+  /**
+   * Tells why the task ends, on the thread that ends it. No other beat does, so it is told again if the driver did not take
+   * it: without the reason, the driver would start what cannot be delivered again and again.
+   */
   void ended(Ending ending) {
-    say(ending);
+    try {
+      for (int nth = 0; !say(ending) && nth < AGAIN_MS.length; nth++) {
+        Thread.sleep(AGAIN_MS[nth]);
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
   }
 
-  private synchronized void say(Ending ending) {
+  /** Whether the driver has taken it, or does not want any. */
+  private synchronized boolean say(Ending ending) {
     if (http == null || (closed && ending == null)) {
-      return;
+      return true;
     }
     Map<String, Object> beat = new LinkedHashMap<>(feed.status());
     beat.put("partition", partition);
@@ -79,11 +90,12 @@ final class Beats implements AutoCloseable {
               .header("authorization", "Bearer " + plan.driver().token())
               .POST(HttpRequest.BodyPublishers.ofByteArray(json.writeValueAsBytes(beat)))
               .build();
-      http.send(request, HttpResponse.BodyHandlers.discarding());
+      return http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode() / 100 == 2;
     } catch (IOException error) {
-      // The driver is away or busy: the next beat tells it all again, and Spark tells of the task's end.
+      return false; // The driver is away or busy.
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
+      return true; // Whoever ends this task knows why.
     }
   }
 

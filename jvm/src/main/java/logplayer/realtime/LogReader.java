@@ -6,18 +6,14 @@ import java.io.InterruptedIOException;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Deque;
-import java.util.function.Function;
 import logplayer.v1.Entry.Control;
-import logplayer.v1.Entry.Mutation;
 import logplayer.v1.Entry.Snapshot;
 import logplayer.v1.LogOuterClass.InfoReply;
 import logplayer.v1.LogOuterClass.Kind;
 import logplayer.v1.LogOuterClass.Record;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * The rows of one group of targets, from the index that the targets themselves have.
@@ -27,7 +23,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 final class LogReader implements SupportsRealTimeRead<InternalRow> {
   static final long ENDLESS = Long.MAX_VALUE;
-  private static final long LOG_AWAY_MS = 30_000;
+  static final long LOG_AWAY_MS = 30_000;
   private static final long TURN_MS = 20; // How long the reader waits before it looks after its targets again.
 
   /** A row with what Spark gets of it. */
@@ -35,6 +31,7 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
 
   private final Plan plan;
   private final int partition;
+  private final long start; // Where the batch before ended, as Spark has it.
   private final TaskFeed feed = TaskFeed.here();
   private final Deque<Row> rows = new ArrayDeque<>(); // Of the entry under way, those not given yet.
   private LogClient log;
@@ -45,9 +42,10 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
   private byte[] headers = Chain.GENESIS;
   private InternalRow current;
 
-  LogReader(Plan plan, int partition) {
+  LogReader(Plan plan, int partition, long start) {
     this.plan = plan;
     this.partition = partition;
+    this.start = start;
   }
 
   // --- What Spark asks for ---
@@ -67,9 +65,10 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
     return current;
   }
 
+  /** An offset never falls, also if no session opened in this batch, or a target began again at a smaller index. */
   @Override
   public PartitionOffset getOffset() {
-    return LogOffset.ofPartition(partition, feed.through());
+    return LogOffset.ofPartition(partition, Math.max(start, feed.through()));
   }
 
   @Override
@@ -254,7 +253,7 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
     }
   }
 
-  /** Makes the rows of an entry: one for each mutation that is for a target which does not have the entry yet. */
+  /** Makes the rows of an entry: those for targets that do not have it yet. */
   private void split(Record record) {
     long index = record.getIndex();
     Entries.Cut cut;
@@ -264,33 +263,17 @@ final class LogReader implements SupportsRealTimeRead<InternalRow> {
       headers = Chain.GENESIS;
       return; // No transaction: it reaches no target, as with every player.
     }
-    headers = cut.headers();
-    Function<byte[], String> owner = router.ownerAt(index);
-    UTF8String producer = UTF8String.fromString(record.getProducer());
-    for (Entries.Part part : cut.parts()) {
-      Mutation mutation = part.mutation();
-      byte[] key = mutation.getKey().toByteArray();
-      String name = mutation.getTarget().isEmpty() ? owner.apply(key) : mutation.getTarget();
-      TargetFeed target = feed.target(name);
+    headers = cut.encodedHeaders();
+    EntryRows made = new EntryRows(record, cut, router.ownerAt(index));
+    for (EntryRows.Row row : made.rows) {
+      TargetFeed target = feed.target(row.target());
       if (target == null || index <= target.openedAt()) {
         continue; // For another group or for nobody, or the target has it.
       }
-      String op = Entries.opOf(mutation);
-      byte[] value = Entries.valueOf(mutation);
-      boolean plain = mutation.getTable().isEmpty() && (op.equals("put") || op.equals("delete"));
-      Object[] columns = {
-        index,
-        producer,
-        record.getSequence(),
-        record.getCommittedAtUs(),
-        UTF8String.fromString(name),
-        key,
-        value,
-        UTF8String.fromString(op)
-      };
-      rows.add(
-          new Row(
-              new TaskFeed.GivenRow(index, name, key, value, op, plain, part.encoded()), new GenericInternalRow(columns)));
+      EntryRows.Change change = row.change();
+      TaskFeed.GivenRow given =
+          new TaskFeed.GivenRow(index, row.target(), change.key(), change.value(), change.op(), change.plain(), row.encoded());
+      rows.add(new Row(given, made.columns(row)));
     }
   }
 }

@@ -3,6 +3,7 @@ package logplayer.realtime;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
+import logplayer.v1.LogOuterClass.InfoReply;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -18,27 +19,19 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The log as a source of Spark, in real time only: one partition for each group of targets. */
+/**
+ * The log as a source of Spark: one partition for each group of targets.
+ *
+ * <p>In real time it is one end of the delivery ({@link LogReader}): targets say where it begins. By any other trigger it reads
+ * in micro-batches ({@link BatchReader}): the same rows, by Spark's offsets and for any sink, and no target gets them of it.
+ */
 public final class LogSource implements TableProvider {
-  /** The first eight of {@code format("logplayer")}, without those of rows of tables, and without headers. */
-  static final StructType COLUMNS =
-      new StructType()
-          .add("log_index", DataTypes.LongType)
-          .add("producer", DataTypes.StringType)
-          .add("sequence", DataTypes.LongType)
-          .add("committed_at", DataTypes.TimestampType)
-          .add("target", DataTypes.StringType)
-          .add("key", DataTypes.BinaryType)
-          .add("value", DataTypes.BinaryType)
-          .add("op", DataTypes.StringType);
-
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return COLUMNS;
+    return EntryRows.COLUMNS;
   }
 
   @Override
@@ -54,7 +47,7 @@ public final class LogSource implements TableProvider {
 
     @Override
     public StructType schema() {
-      return COLUMNS;
+      return EntryRows.COLUMNS;
     }
 
     @Override
@@ -72,7 +65,7 @@ public final class LogSource implements TableProvider {
   private record LogScan(Plan plan) implements Scan {
     @Override
     public StructType readSchema() {
-      return COLUMNS;
+      return EntryRows.COLUMNS;
     }
 
     @Override
@@ -104,9 +97,10 @@ public final class LogSource implements TableProvider {
       realTime = true;
     }
 
+    /** In real time, the targets say where to begin. */
     @Override
     public Offset initialOffset() {
-      return new LogOffset(0);
+      return new LogOffset(realTime ? 0 : info().getFirst() - 1);
     }
 
     @Override
@@ -114,29 +108,35 @@ public final class LogSource implements TableProvider {
       return new LogOffset(Long.parseLong(json));
     }
 
+    /** In real time nothing asks how far a batch will come: that is known at its end. */
     @Override
     public Offset latestOffset() {
-      if (!realTime) {
-        throw noBatches();
+      return new LogOffset(realTime ? 0 : info().getLast());
+    }
+
+    private InfoReply info() {
+      try (LogClient log = new LogClient(plan)) {
+        return log.info(LogReader.LOG_AWAY_MS);
+      } catch (InterruptedException stopped) {
+        Thread.currentThread().interrupt();
+        throw new IllegalStateException("the query was stopped");
       }
-      return new LogOffset(0); // Nothing asks how far a batch will come: that is known at its end.
-    }
-
-    @Override
-    public InputPartition[] planInputPartitions(Offset start, Offset end) {
-      throw noBatches();
-    }
-
-    private static UnsupportedOperationException noBatches() {
-      return new UnsupportedOperationException(
-          "logplayer.realtime runs in real time only: start it with lp.spark.realtime, or read format(\"logplayer\")");
     }
 
     @Override
     public InputPartition[] planInputPartitions(Offset start) {
+      return partitions(start, LogReader.ENDLESS);
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+      return partitions(start, ((LogOffset) end).index);
+    }
+
+    private InputPartition[] partitions(Offset start, long end) {
       InputPartition[] made = new InputPartition[plan.partitions().size()];
       for (int nth = 0; nth < made.length; nth++) {
-        made[nth] = new Group(plan, nth);
+        made[nth] = new Group(plan, nth, ((LogOffset) start).index, end);
       }
       return made;
     }
@@ -162,8 +162,8 @@ public final class LogSource implements TableProvider {
     public void stop() {}
   }
 
-  /** A group of targets, which one task delivers to. */
-  private record Group(Plan plan, int number) implements InputPartition {
+  /** A group of targets, which one task delivers to; with an end, it only reads for them. */
+  private record Group(Plan plan, int number, long start, long end) implements InputPartition {
     @Override
     public String toString() {
       return "group " + number;
@@ -176,7 +176,9 @@ public final class LogSource implements TableProvider {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
       Group group = (Group) partition;
-      return new LogReader(group.plan(), group.number());
+      return group.end() == LogReader.ENDLESS
+          ? new LogReader(group.plan(), group.number(), group.start())
+          : new BatchReader(group.plan(), group.number(), group.start(), group.end());
     }
   }
 }

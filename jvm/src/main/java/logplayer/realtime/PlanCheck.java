@@ -21,7 +21,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Allowed is what makes rows of one row at once, in the same task: see {@link TaskFeed} for why. Everything that is not
  * on the list is refused, so that an operator of a later Spark is not let through by accident. Parts of the plan that do
  * not read the log (the other side of a join, a subquery) may be anything that gives the same result each time: no chance,
- * and no clocks.
+ * and no clocks ({@link Determinism}).
  */
 public final class PlanCheck {
   private static final String LOGICAL = "org.apache.spark.sql.catalyst.plans.logical.";
@@ -29,8 +29,6 @@ public final class PlanCheck {
       Set.of(
           "Project", "Filter", "Generate", "SubqueryAlias", "Join", "ResolvedHint", "View", "CollectMetrics");
   private static final Set<String> JOINS = Set.of("Inner", "LeftOuter", "LeftSemi", "LeftAnti", "Cross");
-  private static final Set<String> CLOCKS =
-      Set.of("CurrentTimestamp", "CurrentDate", "Now", "LocalTimestamp", "CurrentTime", "CurrentBatchTimestamp", "CurrentTimeZone");
 
   private PlanCheck() {}
 
@@ -45,7 +43,7 @@ public final class PlanCheck {
         sources++;
         continue;
       }
-      String reason = node.isStreaming() ? refusalOf(node) : refusalOfExpressions(node);
+      String reason = node.isStreaming() ? refusalOf(node) : refusalOfOneStatic(node);
       if (!reason.isEmpty()) {
         return reason;
       }
@@ -95,12 +93,17 @@ public final class PlanCheck {
     return "";
   }
 
+  private static String refusalOfOneStatic(LogicalPlan node) {
+    String reason = Determinism.refusal(node);
+    return reason.isEmpty() ? refusalOfExpressions(node) : reason;
+  }
+
   /** Of a subquery, with all that is in it. */
   private static String refusalOfStatic(LogicalPlan node) {
     if (node.isStreaming()) {
       return "the transformation reads a stream in a subquery: join with a static table";
     }
-    String reason = refusalOfExpressions(node);
+    String reason = refusalOfOneStatic(node);
     for (LogicalPlan child : CollectionConverters.asJava(node.children())) {
       reason = reason.isEmpty() ? refusalOfStatic(child) : reason;
     }
@@ -125,11 +128,9 @@ public final class PlanCheck {
       return "the transformation calls the Python function " + expression.prettyName() + ", which gets rows in batches: "
           + "they would wait for others, and arrive when their entry counts as delivered; use SQL functions";
     }
-    if (!expression.deterministic() || CLOCKS.contains(kind)) {
-      return "the transformation calls " + expression.prettyName() + ", which gives another result each time: an entry "
-          + "that is delivered again after a crash would differ; use what the row itself has, such as committed_at";
-    }
-    return "";
+    String reason = Determinism.refusal(expression);
+    Expression replaced = Determinism.replaced(expression);
+    return reason.isEmpty() && replaced != expression ? refusalOf(replaced, streaming) : reason;
   }
 
   /** Whether the column is the source's own, and nothing computed. */

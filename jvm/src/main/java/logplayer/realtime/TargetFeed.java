@@ -26,7 +26,11 @@ import logplayer.v1.TargetOuterClass.Versions;
  * guards.
  */
 final class TargetFeed implements TargetLink.Listener, AutoCloseable {
+  // What a message may have (logplayer.wire.codec), less what stands around the deliveries of a batch.
+  static final int DELIVERIES_BYTES_MAX = (64 << 20) - (64 << 10);
   private static final byte[] PROBE = ToTarget.newBuilder().setProbe(Probe.getDefaultInstance()).build().toByteArray();
+
+  private static final int FIELD_BYTES_MAX = 6; // A tag, and the length of what is smaller than a message.
 
   /** A batch on its way. */
   private record Flight(long to, int bytes) {}
@@ -133,8 +137,28 @@ final class TargetFeed implements TargetLink.Listener, AutoCloseable {
   // --- What goes out ---
 
   /** A mutation of the entry under way. */
-  void add(byte[] mutation) {
+  void add(byte[] mutation, long index) {
+    checkRoom(mutation.length, index);
     entry.writeBytes(mutation);
+  }
+
+  /** Raises Ending if the entry under way, with so much more of it, fits into no message. */
+  private void checkRoom(long more, long index) {
+    if (entry.size() + more > DELIVERIES_BYTES_MAX) {
+      throw new Ending(
+          Ending.Kind.BAD_ROW,
+          name,
+          index,
+          "entry " + index + " has " + (entry.size() + more) + " bytes or more after the transformation, and a target takes "
+              + DELIVERIES_BYTES_MAX + " of one entry: start the query with a transformation that makes less of it, or "
+              + "leaves it out (log_index <> " + index + ")");
+    }
+  }
+
+  /** Whether the entry under way, with its headers, does not fit into one message with what waits to be sent. */
+  boolean overflows(byte[] headers) {
+    boolean more = entry.size() > 0 && !pending.isEmpty();
+    return more && (long) pendingBytes + entry.size() + headers.length > DELIVERIES_BYTES_MAX;
   }
 
   /** The entry under way is whole: all of it that is left becomes a delivery. */
@@ -142,17 +166,19 @@ final class TargetFeed implements TargetLink.Listener, AutoCloseable {
     if (entry.size() == 0) {
       return;
     }
+    checkRoom(headers.length, index);
     entry.writeBytes(headers);
     ByteString payload = UnsafeByteOperations.unsafeWrap(entry.toByteArray());
     entry.reset();
-    pending.add(
+    Delivery delivery =
         Delivery.newBuilder()
             .setIndex(index)
             .setPayload(payload)
             .setQuarantine(quarantine)
             .setChain(ByteString.copyFrom(chain))
-            .build());
-    pendingBytes += payload.size();
+            .build();
+    pending.add(delivery);
+    pendingBytes += delivery.getSerializedSize() + FIELD_BYTES_MAX;
   }
 
   boolean full() {

@@ -96,7 +96,7 @@ final class TaskFeed implements AutoCloseable {
                   + "target; leave both as they are, and use filters, projections and generators only"));
     }
     try {
-      targets.get(target).add(from.made(key, value, op));
+      targets.get(target).add(from.made(key, value, op), index);
     } catch (Ending ending) {
       throw failed(ending);
     }
@@ -193,6 +193,11 @@ final class TaskFeed implements AutoCloseable {
 
   /** Every row of the entry has passed. */
   void endEntry(long index, byte[] chain, byte[] headers) throws InterruptedException {
+    for (TargetFeed target : targets.values()) {
+      if (target.overflows(headers)) {
+        target.send(through, throughChain); // Up to the entry before.
+      }
+    }
     through = index;
     throughChain = chain;
     for (TargetFeed target : targets.values()) {
