@@ -148,7 +148,8 @@ class BlockingReceipt:
             timeout: How many seconds to wait at most.
 
         Raises:
-            TargetError: A shard does not have it in time, is not a member, or has no address in the log.
+            TargetError: A shard does not have it; see ``Receipt.applied``.
+            LogError: The log cannot be asked.
 
         Example:
             >>> producer.append(lp.put("alice", "90")).applied()  # doctest: +SKIP
@@ -378,7 +379,7 @@ class BlockingLog:
             LogDiverged: The log does not have ``history``; nothing was forgotten.
 
         Example:
-            >>> log.trim(lp.sync.consistent_cut(targets))  # doctest: +SKIP
+            >>> log.trim(lp.sync.consistent_cut(targets, log=log))  # doctest: +SKIP
             42
         """
         return _loop().run(self._opened().trim(up_to, history))
@@ -472,19 +473,24 @@ def wait_for(address: str, target: str, index: int, timeout: float = 10.0, secur
     return _loop().run(client.wait_for(address, target, index, timeout, security))
 
 
-def consistent_cut(targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE) -> int:
-    """The index up to which every target has everything; as ``lp.consistent_cut``.
+def consistent_cut(
+    targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE, log: BlockingLog | None = None
+) -> int:
+    """The index up to which every target has everything; as ``lp.consistent_cut``. Give ``log`` if you trim by it.
 
     Args:
         targets: Names with their addresses.
         timeout: How many seconds to wait for each answer.
         security: TLS and token.
+        log: The log that they are played from: what each has must be what this log has up to there.
 
     Raises:
-        TargetError: A target did not answer.
+        TargetError: A target did not answer, or has another history than ``log``, or has less than ``log`` can tell of.
+        LogError: ``log`` cannot be asked.
 
     Example:
-        >>> lp.sync.consistent_cut({"a": "tcp://127.0.0.1:7201"})  # doctest: +SKIP
+        >>> lp.sync.consistent_cut({"a": "tcp://127.0.0.1:7201"}, log=log)  # doctest: +SKIP
         42
     """
-    return _loop().run(client.consistent_cut(targets, timeout=timeout, security=security))
+    compared = None if log is None else log._opened()
+    return _loop().run(client.consistent_cut(targets, timeout=timeout, security=security, log=compared))

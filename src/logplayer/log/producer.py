@@ -74,7 +74,8 @@ class Receipt:
             timeout: How many seconds to wait at most.
 
         Raises:
-            TargetError: A shard does not have it in time, is not a member, or has no address in the log.
+            TargetError: A shard does not have it in time, is not a member, or has no address in the log; or it has
+                another history than the log, which was restored from a backup; or the entry is quarantined there.
             LogError: The log cannot be asked.
 
         Example:
