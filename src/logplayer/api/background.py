@@ -19,7 +19,6 @@ import asyncio
 import atexit
 import concurrent.futures.thread  # noqa: F401 - registers its own end, before ours.
 import contextlib
-import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -118,7 +117,10 @@ def run(act: Callable[[Background], Coroutine[Any, Any, T]]) -> T:
     while True:
         begun = _current().submit(act)
         if begun is not None:
-            return result(begun)
+            try:
+                return result(begun)
+            finally:
+                del begun  # An error that the caller keeps must not keep the log open: see _retire.
 
 
 def result(begun: Future[T]) -> T:
@@ -130,6 +132,8 @@ def result(begun: Future[T]) -> T:
     except BaseException:
         begun.cancel()  # Ctrl-C: nobody waits for it any more.
         raise
+    finally:
+        del begun
 
 
 def _current() -> Background:
@@ -198,8 +202,7 @@ def _retire() -> None:
     if retired is None or retired.pid != os.getpid():
         return
     retired.end()
-    del retired
-    gc.collect()  # gRPC begins to end its threads when the last of its objects is gone.
+    del retired  # gRPC begins to end its threads when the last of its objects is gone.
     grpc_threads.wait_for_end(GRPC_SECONDS)
 
 
