@@ -177,7 +177,7 @@ def _failed(opening: asyncio.Task[Any]) -> bool:
 
 
 async def _is_open(opening: asyncio.Task[Any]) -> bool:
-    """Whether there is something to end; who asked for it hears why not."""
+    """Whether there is something to end. The caller that opened it has its error, if not."""
     await asyncio.wait([opening])
     return not _failed(opening)
 
@@ -246,7 +246,7 @@ class BlockingLog:
             >>> for records in log.read(1, log.info().last):  # doctest: +SKIP
             ...     print([record.index for record in records])
         """
-        reader = _Reader()
+        reader = _BlockingReader()
 
         async def following(background: Background, log: opened.OpenedLog) -> list[Record] | None:
             if reader.background is None:
@@ -370,7 +370,7 @@ class BlockingLog:
         return await opened.open_log(self.address, self.security, readonly=self._readonly)
 
 
-class _Reader:
+class _BlockingReader:
     """A loop that reads the log, by the object that the background keeps its batches under."""
 
     background: Background | None = None
