@@ -297,7 +297,7 @@ class LogFull(LogError):
         >>> try:  # doctest: +SKIP
         ...     await log.append(entries)
         ... except lp.LogFull:
-        ...     await log.trim(await lp.consistent_cut(targets))
+        ...     await log.trim(await lp.consistent_cut(targets, log=log))
     """
 
 

@@ -12,114 +12,25 @@ processes with one name are found out as a ``ProducerConflict``.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import concurrent.futures.thread  # noqa: F401 - registers its own end, before ours.
-import contextlib
 import contextvars
 import functools
-import gc
-import os
-import threading
-import weakref
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from logplayer.api import opened
+from logplayer.api.background import Background, in_loop, result, run
 from logplayer.core.entry import Mutation
 from logplayer.core.fence import Position
-from logplayer.errors import LogPlayerError, LogUnavailable
+from logplayer.errors import LogUnavailable
 from logplayer.log import open as log_open
 from logplayer.log import producer as log_producer
 from logplayer.log.mutations import Headers
 from logplayer.log.protocol import History, Info, NewEntry, Newest, Record
 from logplayer.target import client
-from logplayer.wire import grpc_threads
 from logplayer.wire.security import NONE, Security
 
 __all__ = ["BlockingLog", "BlockingProducer", "BlockingReceipt", "consistent_cut", "open_log", "wait_for"]
 T = TypeVar("T")
-FLUSH_SECONDS = 5.0  # What a fork, or the program's end, waits for appends that are under way.
-GRPC_SECONDS = 2.0  # What they wait for gRPC's threads, which end within 20 ms; less risks a child that hangs.
-
-
-class _Background:
-    """The event loop of this process, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="logplayer-sync", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it in the loop, and wait for it."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("logplayer.sync was called inside its own event loop; use the async API there")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise LogUnavailable("the process ends, or forks; whether the log did it is not known") from None
-        except BaseException:
-            future.cancel()  # Ctrl-C: nobody waits for it any more.
-            raise
-
-    def stop(self) -> None:
-        """Nobody who still waits for something is left waiting."""
-        self.run(_cancel_all())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-_lock = threading.Lock()
-_background: _Background | None = None
-_logs: set[BlockingLog] = set()
-_with_locks: weakref.WeakSet[BlockingLog | BlockingProducer] = weakref.WeakSet()
-
-
-def _loop() -> _Background:
-    global _background
-    with _lock:
-        if _background is None or _background.pid != os.getpid():
-            _background = _Background()
-        return _background
-
-
-def _retire() -> None:
-    """Close what is open in this process, and end its loop. What is used again is opened again."""
-    global _background
-    if _background is None or _background.pid != os.getpid():
-        return
-    for log in tuple(_logs):
-        log._retire(FLUSH_SECONDS)
-    with _lock:
-        retired, _background = _background, None
-    retired.stop()
-    gc.collect()  # gRPC begins to end its threads when the last of its objects is gone.
-    grpc_threads.wait_for_end(GRPC_SECONDS)
-
-
-def _after_fork() -> None:
-    """A lock may have been held by a thread that does not exist here."""
-    global _lock
-    _lock = threading.Lock()
-    for one in _with_locks:
-        one._lock = threading.Lock()
-
-
-os.register_at_fork(before=_retire, after_in_child=_after_fork)
-# Before the executors of the event loop end, which atexit is too late for; it is private, so there is the other way.
-getattr(threading, "_register_atexit", atexit.register)(_retire)
 
 
 class BlockingReceipt:
@@ -135,11 +46,12 @@ class BlockingReceipt:
         1
     """
 
-    def __init__(self, receipt: log_producer.Receipt) -> None:
+    def __init__(self, log: BlockingLog, receipt: log_producer.Receipt) -> None:
         self.index = receipt.index
         self.producer = receipt.producer
         self.sequence = receipt.sequence
-        self._receipt = receipt
+        self._log = log
+        self._payload = receipt._payload  # Not the receipt, which has the log of this loop.
 
     def applied(self, timeout: float = 30.0) -> None:
         """Wait until every shard that the transaction touches has it.
@@ -148,12 +60,17 @@ class BlockingReceipt:
             timeout: How many seconds to wait at most.
 
         Raises:
-            TargetError: A shard does not have it in time, is not a member, or has no address in the log.
+            TargetError: A shard does not have it; see ``Receipt.applied``.
+            LogError: The log cannot be asked.
 
         Example:
             >>> producer.append(lp.put("alice", "90")).applied()  # doctest: +SKIP
         """
-        _loop().run(self._receipt.applied(timeout))
+
+        async def applied(log: opened.OpenedLog) -> None:
+            await log._shards.wait(self.index, self._payload, timeout)
+
+        self._log._do(applied)
 
     def __repr__(self) -> str:
         return f"BlockingReceipt(index={self.index}, producer={self.producer!r}, sequence={self.sequence})"
@@ -170,9 +87,6 @@ class BlockingProducer:
     def __init__(self, log: BlockingLog, name: str) -> None:
         self._log = log
         self._wanted = name
-        self._lock = threading.Lock()
-        self._made: tuple[int, log_producer.Producer] | None = None
-        _with_locks.add(self)
 
     @property
     def name(self) -> str:
@@ -181,7 +95,11 @@ class BlockingProducer:
         Raises:
             LogUnavailable: The log has to be opened for this, and cannot be.
         """
-        return self._producer().name
+
+        async def name(producer: log_producer.Producer) -> str:
+            return producer.name
+
+        return self._do(name)
 
     @property
     def sequence(self) -> int:
@@ -191,7 +109,11 @@ class BlockingProducer:
             BadRequest: This cannot be the name of a producer.
             LogUnavailable: The log cannot be asked.
         """
-        return self._producer().sequence
+
+        async def sequence(producer: log_producer.Producer) -> int:
+            return producer.sequence
+
+        return self._do(sequence)
 
     def append(self, *mutations: Mutation, headers: Headers = (), timeout: float | None = None) -> BlockingReceipt:
         """Append one transaction, and return once it is durable in the log.
@@ -210,13 +132,12 @@ class BlockingProducer:
             >>> producer.append(lp.put("alice", "90"), lp.delete("bob")).index  # doctest: +SKIP
             1
         """
-        producer = self._producer()
         caller = contextvars.copy_context()  # With the span that a trace of the caller is in.
 
-        async def append() -> log_producer.Receipt:
+        async def append(producer: log_producer.Producer) -> log_producer.Receipt:
             return await caller.run(functools.partial(producer.append, *mutations, headers=headers, timeout=timeout))
 
-        return BlockingReceipt(_loop().run(append()))
+        return BlockingReceipt(self._log, self._do(append))
 
     def append_payload(self, payload: bytes, *, timeout: float | None = None) -> BlockingReceipt:
         """Append a transaction that is encoded already; as :meth:`append` otherwise.
@@ -232,23 +153,33 @@ class BlockingProducer:
             >>> producer.append_payload(lp.put("alice", "90").encoded).index  # doctest: +SKIP
             1
         """
-        producer = self._producer()
 
-        async def append() -> log_producer.Receipt:
+        async def append(producer: log_producer.Producer) -> log_producer.Receipt:
             return await producer.append_payload(payload, timeout=timeout)
 
-        return BlockingReceipt(_loop().run(append()))
+        return BlockingReceipt(self._log, self._do(append))
 
-    def _producer(self) -> log_producer.Producer:
-        with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
-                made = _loop().run(self._log._opened().producer(self._wanted))
-                self._made = os.getpid(), made
-            return self._made[1]
+    def _do(self, act: Callable[[log_producer.Producer], Coroutine[Any, Any, T]]) -> T:
+        """Do it with the producer of the log that is open now."""
 
-    def _forget(self) -> None:
-        with self._lock:
-            self._made = None
+        async def do(background: Background, log: opened.OpenedLog) -> T:
+            made = background.producers.get(self)
+            if made is None or made[0] is not log or _failed(made[1]):
+                made = background.producers[self] = log, asyncio.ensure_future(log.producer(self._wanted))
+            return await act(await asyncio.shield(made[1]))
+
+        return self._log._do_in(do)
+
+
+def _failed(opening: asyncio.Task[Any]) -> bool:
+    """Whether it is to be tried again."""
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+async def _is_open(opening: asyncio.Task[Any]) -> bool:
+    """Whether there is something to end. The caller that opened it has its error, if not."""
+    await asyncio.wait([opening])
+    return not _failed(opening)
 
 
 class BlockingLog:
@@ -264,11 +195,8 @@ class BlockingLog:
         self.address = address
         self.security = security
         self._readonly = readonly
-        self._lock = threading.Lock()
-        self._made: tuple[int, opened.OpenedLog] | None = None
+        self._background: Background | None = None  # Where it was opened last.
         self._closed = False
-        self._producers: weakref.WeakSet[BlockingProducer] = weakref.WeakSet()
-        _with_locks.add(self)
 
     def producer(self, name: str = "") -> BlockingProducer:
         """A producer that numbers, orders and retries for you; see ``OpenedLog.producer``.
@@ -279,9 +207,7 @@ class BlockingLog:
         Example:
             >>> producer = log.producer()  # doctest: +SKIP
         """
-        made = BlockingProducer(self, name)
-        self._producers.add(made)
-        return made
+        return BlockingProducer(self, name)
 
     def append(self, entries: Iterable[NewEntry]) -> list[int]:
         """Append entries that you number yourself, as a whole or not at all.
@@ -302,7 +228,8 @@ class BlockingLog:
             >>> log.append([lp.NewEntry("web-1", 1, lp.put("alice", "90").encoded)])  # doctest: +SKIP
             [1]
         """
-        return _loop().run(self._opened().append(list(entries)))
+        group = list(entries)
+        return self._do(lambda log: log.append(group))
 
     def read(self, first: int, last: int | None = None) -> Iterator[list[Record]]:
         """Batches of the entries ``[first, last]``; without ``last`` for ever, as they come.
@@ -319,20 +246,26 @@ class BlockingLog:
             >>> for records in log.read(1, log.info().last):  # doctest: +SKIP
             ...     print([record.index for record in records])
         """
-        batches: Any = self._opened().read(first, last)
+        reader = _BlockingReader()
 
-        async def following() -> list[Record] | None:
-            found: list[Record] | None = await anext(batches, None)
-            return found
+        async def following(background: Background, log: opened.OpenedLog) -> list[Record] | None:
+            if reader.background is None:
+                reader.background = background
+                background.readers[reader] = log.read(first, last)
+            elif reader.background is not background:
+                raise LogUnavailable(f"the process forked while {self.address} was read; read on after what you have")
+            return await anext(background.readers[reader], None)
 
-        async def close() -> None:
+        async def close(background: Background) -> None:
+            batches: Any = background.readers.pop(reader)
             await batches.aclose()
 
         try:
-            while (records := _loop().run(following())) is not None:
+            while (records := self._do_in(following)) is not None:
                 yield records
         finally:
-            _loop().run(close())
+            if reader.background is not None:
+                _finish(reader.background, close)
 
     def info(self) -> Info:
         """Where the log is now: its id, first and last index, newest control entry, bytes.
@@ -344,7 +277,7 @@ class BlockingLog:
             >>> log.info().last  # doctest: +SKIP
             42
         """
-        return _loop().run(self._opened().info())
+        return self._do(lambda log: log.info())
 
     def newest(self, producer: str) -> Newest:
         """A producer's newest sequence and its index, (0, 0) if it has none; also if that entry was trimmed.
@@ -360,7 +293,7 @@ class BlockingLog:
             >>> log.newest("web-1")  # doctest: +SKIP
             Newest(sequence=7, index=42)
         """
-        return _loop().run(self._opened().newest(producer))
+        return self._do(lambda log: log.newest(producer))
 
     def trim(self, up_to: int, history: History | None = None) -> int:
         """Forget the entries up to and including ``up_to``, but never the newest control entry.
@@ -378,10 +311,10 @@ class BlockingLog:
             LogDiverged: The log does not have ``history``; nothing was forgotten.
 
         Example:
-            >>> log.trim(lp.sync.consistent_cut(targets))  # doctest: +SKIP
+            >>> log.trim(lp.sync.consistent_cut(targets, log=log))  # doctest: +SKIP
             42
         """
-        return _loop().run(self._opened().trim(up_to, history))
+        return self._do(lambda log: log.trim(up_to, history))
 
     def close(self) -> None:
         """End the producers, readers and connections of this process. Safe to call twice, and done at exit.
@@ -390,48 +323,68 @@ class BlockingLog:
             >>> log.close()  # doctest: +SKIP
         """
         self._closed = True
-        self._retire(0)
 
-    def _retire(self, flush_seconds: float) -> None:
-        with self._lock:
-            made, self._made = self._made, None
-        _logs.discard(self)
-        if made is not None and made[0] == os.getpid():
-            _loop().run(_close(made[1], flush_seconds))
-        for producer in tuple(self._producers):
-            producer._forget()
+        async def close(background: Background) -> None:
+            opening = background.logs.pop(self, None)
+            if opening is not None and await _is_open(opening):
+                await opening.result().close()
+
+        self._finish(close)
 
     def __enter__(self) -> BlockingLog:
-        self._opened()
+        self._do(_opened)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        made = self._made
-        if kind is None and made is not None and made[0] == os.getpid():
-            _loop().run(made[1].flush())
-        self.close()
+        async def flush(background: Background) -> None:
+            opening = background.logs.get(self)
+            if opening is not None and await _is_open(opening):
+                await opening.result().flush()
 
-    def _opened(self) -> opened.OpenedLog:
-        """The log as this process has it."""
-        with self._lock:
+        try:
+            if kind is None:
+                self._finish(flush)
+        finally:
+            self.close()
+
+    def _do(self, act: Callable[[opened.OpenedLog], Coroutine[Any, Any, T]]) -> T:
+        """Do it with the log as the loop of this process has it; it is opened if it is not."""
+        return self._do_in(lambda _, log: act(log))
+
+    def _do_in(self, act: Callable[[Background, opened.OpenedLog], Coroutine[Any, Any, T]]) -> T:
+        async def do(background: Background) -> T:
             if self._closed:
                 raise LogUnavailable(f"the log {self.address} is closed")
-            if self._made is None or self._made[0] != os.getpid():
-                made = _loop().run(self._open())
-                self._made = os.getpid(), made
-                _logs.add(self)
-            return self._made[1]
+            if self not in background.logs or _failed(background.logs[self]):
+                background.logs[self] = asyncio.ensure_future(self._open())
+                self._background = background
+            return await act(background, await asyncio.shield(background.logs[self]))
+
+        return run(do)
+
+    def _finish(self, act: Callable[[Background], Coroutine[Any, Any, None]]) -> None:
+        if self._background is not None:
+            _finish(self._background, act)
 
     async def _open(self) -> opened.OpenedLog:
         return await opened.open_log(self.address, self.security, readonly=self._readonly)
 
 
-async def _close(log: opened.OpenedLog, flush_seconds: float) -> None:
-    """What is under way in other threads gets its answer, if it comes soon."""
-    with contextlib.suppress(TimeoutError, LogPlayerError):
-        async with asyncio.timeout(flush_seconds):
-            await log.flush()
-    await log.close()
+class _BlockingReader:
+    """A loop that reads the log, by the object that the background keeps its batches under."""
+
+    background: Background | None = None
+
+
+def _finish(background: Background, act: Callable[[Background], Coroutine[Any, Any, None]]) -> None:
+    """Do it, unless the loop has ended, and with it all that was open there."""
+    begun = background.submit(act)
+    if begun is not None and not in_loop():  # A generator may be collected as garbage anywhere.
+        result(begun)
+
+
+async def _opened(log: opened.OpenedLog) -> None:
+    """Opening it was all there is to do."""
 
 
 def open_log(address: str, security: Security = NONE, *, readonly: bool = False) -> BlockingLog:
@@ -469,22 +422,30 @@ def wait_for(address: str, target: str, index: int, timeout: float = 10.0, secur
         >>> lp.sync.wait_for("tcp://127.0.0.1:7201", "a", 42).index  # doctest: +SKIP
         42
     """
-    return _loop().run(client.wait_for(address, target, index, timeout, security))
+    return run(lambda _: client.wait_for(address, target, index, timeout, security))
 
 
-def consistent_cut(targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE) -> int:
-    """The index up to which every target has everything; as ``lp.consistent_cut``.
+def consistent_cut(
+    targets: Mapping[str, str], *, timeout: float = 10.0, security: Security = NONE, log: BlockingLog | None = None
+) -> int:
+    """The index up to which every target has everything; as ``lp.consistent_cut``. Give ``log`` if you trim by it.
 
     Args:
         targets: Names with their addresses.
         timeout: How many seconds to wait for each answer.
         security: TLS and token.
+        log: The log that they are played from: what each has must be what this log has up to there.
 
     Raises:
-        TargetError: A target did not answer.
+        TargetError: A target did not answer, or has another history than ``log``, or has less than ``log`` can tell of.
+        LogError: ``log`` cannot be asked.
 
     Example:
-        >>> lp.sync.consistent_cut({"a": "tcp://127.0.0.1:7201"})  # doctest: +SKIP
+        >>> lp.sync.consistent_cut({"a": "tcp://127.0.0.1:7201"}, log=log)  # doctest: +SKIP
         42
     """
-    return _loop().run(client.consistent_cut(targets, timeout=timeout, security=security))
+
+    async def cut(opened_log: opened.OpenedLog | None = None) -> int:
+        return await client.consistent_cut(targets, timeout=timeout, security=security, log=opened_log)
+
+    return run(lambda _: cut()) if log is None else log._do(cut)

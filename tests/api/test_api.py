@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import logplayer as lp
+from logplayer.core.entry import Quarantined, TargetAdded
+from logplayer.log import control_chain
 from logplayer.log.server import LogServer
 
 
@@ -120,3 +122,98 @@ async def test_a_shard_that_has_moved_is_waited_for_where_the_player_was_told(tm
             async with lp.Player(log, targets={"a": server.address}):
                 await (await (await log.producer()).append(lp.put("k", "v"))).applied()
             await server.stop()
+
+
+async def restored(tmp_path: Path, server: lp.TargetServer, lost: int) -> lp.OpenedLog:
+    """A log as it was before its newest ``lost`` transactions, which the target has."""
+    async with lp.open_log(f"file://{tmp_path}/log") as log, lp.Player(log, targets={"a": server.address}):
+        producer = await log.producer("p")
+        await (await producer.append(lp.put("old", "1"))).applied()
+        await lp.backup_log(tmp_path / "log", tmp_path / "backup")
+        for number in range(lost):
+            receipt = await producer.append(lp.put(f"lost-{number}", "1"))
+        await receipt.applied()
+    (tmp_path / "log").rename(tmp_path / "newer")
+    await lp.restore_log(tmp_path / "backup", tmp_path / "log")
+    return await lp.open_log(f"file://{tmp_path}/log")
+
+
+@pytest.mark.parametrize("new", [1, 10])
+async def test_a_shard_of_another_history_has_not_applied_it(tmp_path: Path, new: int) -> None:
+    """Whether or not the restored log has outgrown it: by its index alone it has the new entry."""
+    store = lp.MemoryTarget()
+    async with lp.TargetServer({"a": store}) as server, await restored(tmp_path, server, 5) as log:
+        async with lp.Player(log, targets={"a": server.address}):
+            producer = await log.producer("fresh")
+            receipts = [await producer.append(lp.put(f"new-{number}", "1")) for number in range(new)]
+            with pytest.raises(lp.TargetError, match=r"a has diverged from the log: .*restored from an older backup"):
+                await receipts[0].applied()
+            with pytest.raises(lp.TargetError, match="a has diverged from the log"):
+                await lp.consistent_cut({"a": server.address}, log=log)
+            assert await lp.consistent_cut([server.address]) > receipts[0].index
+        assert store.get(b"new-0") is None
+
+
+async def test_a_shard_of_another_history_in_the_blocking_api(tmp_path: Path) -> None:
+    async with lp.TargetServer({"a": lp.MemoryTarget()}) as server, await restored(tmp_path, server, 5) as log:
+        served = LogServer(log)
+        address = f"grpc://127.0.0.1:{await served.start()}"
+        places = {"a": server.address}
+
+        def blocking() -> None:
+            with lp.sync.open_log(address) as log:
+                receipt = log.producer().append(lp.put("new", "1"))
+                with pytest.raises(lp.TargetError, match="a has diverged from the log"):
+                    receipt.applied()
+                with pytest.raises(lp.TargetError, match="a has diverged from the log"):
+                    lp.sync.consistent_cut(places, log=log)
+
+        await asyncio.to_thread(blocking)
+        await served.stop()
+
+
+async def test_a_target_of_another_log(tmp_path: Path) -> None:
+    async with lp.TargetServer({"a": lp.MemoryTarget()}) as server:
+        async with lp.open_log(f"file://{tmp_path}/one") as one, lp.Player(one, targets={"a": server.address}):
+            await (await (await one.producer()).append(lp.put("k", "v"))).applied()
+        async with lp.open_log(f"file://{tmp_path}/two") as two:
+            producer = await two.producer()
+            for number in range(5):
+                await producer.append(lp.put(f"{number}", "v"))
+            with pytest.raises(lp.TargetError, match="a was filled from log"):
+                await lp.consistent_cut({"a": server.address}, log=two)
+
+
+async def test_a_cut_of_a_log_that_was_trimmed(tmp_path: Path) -> None:
+    """At the trim point a target can still be compared; before it, nothing can tell."""
+    async with lp.open_log(f"file://{tmp_path}/log") as log, lp.TargetServer({"a": lp.MemoryTarget()}) as server:
+        targets = {"a": server.address}
+        assert await lp.consistent_cut(targets, log=log) == 0
+        async with lp.Player(log, targets=targets):
+            producer = await log.producer()
+            receipt = await producer.append(lp.put("k", "v"))
+            await receipt.applied()
+        cut = await lp.consistent_cut(targets, log=log)
+        assert (await control_chain.trim(log, cut))[0] == cut == (await log.info()).first - 1
+        assert await lp.consistent_cut(targets, log=log) == cut
+        await receipt.applied()
+        last = (await producer.append(lp.put("k", "w"))).index
+        await control_chain.trim(log, last)
+        with pytest.raises(lp.TargetError, match=f"a cannot be compared with the log: has index {cut}, needs {last} "):
+            await lp.consistent_cut(targets, log=log)
+
+
+async def test_an_entry_that_is_quarantined_is_not_applied(tmp_path: Path) -> None:
+    """Also if that is decided while the receipt waits."""
+    async with lp.open_log(f"file://{tmp_path}/log") as log, lp.TargetServer({"a": lp.MemoryTarget()}) as server:
+        receipt = await (await log.producer()).append(lp.put("k", "v"))
+        await control_chain.append(log, TargetAdded("a", 0, server.address), lp.HashMap(("a",)))
+        waiting = asyncio.create_task(receipt.applied())
+        await asyncio.sleep(0.2)
+        await control_chain.append(log, Quarantined("a", receipt.index), None)
+        async with lp.Player(log, targets={"a": server.address}):
+            for _ in range(2):
+                with pytest.raises(lp.TargetError, match=f"entry {receipt.index} is quarantined at 'a'.* redrive"):
+                    await waiting
+                waiting = asyncio.create_task(receipt.applied())
+            await asyncio.gather(waiting, return_exceptions=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import logplayer as lp
-from logplayer import sync
+from logplayer.api import background
 from logplayer.testing.conformance.log_harness import ServerProcess
 from logplayer.wire import grpc_threads as threads_of_grpc
 
@@ -48,6 +48,70 @@ assert len(names) == 3, "each process has a producer of its own"
 before = producer.append(lp.put("parent", "2"), timeout=120)
 assert log.info().last == before.index
 print(before.index)
+"""
+
+
+FORKS_AT_WORK = """
+import collections, faulthandler, multiprocessing, os, sys, threading, time
+import logplayer as lp
+
+faulthandler.dump_traceback_later(60, exit=True)
+log, other = lp.sync.open_log(sys.argv[1]), lp.sync.open_log(sys.argv[1])
+named, own = log.producer("web-1"), other.producer()
+done, wrong, over = collections.Counter(), [], False
+
+def read():
+    assert next(log.read(1))[0].index == 1
+
+def opened():
+    with lp.sync.open_log(sys.argv[1]) as one:
+        one.info()
+
+CALLS = {
+    "info": log.info,
+    "newest": lambda: other.newest("web-1"),
+    "named": lambda: named.append(lp.put("k", "v"), timeout=60),
+    "own": lambda: own.append(lp.put("k", "v"), timeout=60),
+    "read": read,
+    "opened": opened,
+}
+
+def work(name):
+    while not over:
+        try:
+            CALLS[name]()
+            done[name] += 1
+        except lp.LogUnavailable:
+            pass  # The process forked meanwhile.
+        except BaseException as error:
+            wrong.append(f"{name}: {error!r}")
+            return
+
+def child():
+    os._exit(0 if own.append(lp.put("child", "1"), timeout=60).sequence == 1 else 7)
+
+named.append(lp.put("k", "v"))
+threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in CALLS]
+for thread in threads:
+    thread.start()
+for turn in range(int(sys.argv[2])):
+    time.sleep(0.02 * (turn % 5))
+    if turn % 3 == 0:
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+        continue
+    if os.fork() == 0:
+        child() if turn % 3 == 1 else os._exit(0)
+    assert os.wait()[1] == 0
+before = done.copy()
+while not wrong and any(done[name] < before[name] + 3 for name in CALLS):
+    time.sleep(0.05)
+over = True
+for thread in threads:
+    thread.join()
+print(wrong)
 """
 
 
@@ -147,5 +211,76 @@ def test_a_fork_waits_for_the_threads_of_grpc(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(threads_of_grpc, "running", lambda: answers.pop(0))
     with lp.sync.open_log(f"file://{tmp_path}/log") as log:
         log.info()
-        sync._retire()
+        background.at_exit()
     assert not answers, "it returned while they were there"
+
+
+def test_forks_while_other_threads_are_at_work(server: str, tmp_path: Path) -> None:
+    """Each thread goes on after the last fork, and meets nothing worse than ``LogUnavailable``."""
+    out, errors = tmp_path / "out", tmp_path / "errors"
+    command = [sys.executable, "-c", FORKS_AT_WORK, server, "30"]
+    with open(out, "w") as output, open(errors, "w") as trouble:  # Files: a child that hangs would keep a pipe open.
+        process = subprocess.Popen(command, stdout=output, stderr=trouble, start_new_session=True)
+        try:
+            code = process.wait(250)  # Longer than its own deadline.
+        finally:
+            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+    said = errors.read_text()
+    assert (code, out.read_text()) == (0, "[]\n"), said
+    assert "Traceback" not in said
+    assert "never awaited" not in said
+
+
+def test_a_call_waits_while_another_thread_forks(tmp_path: Path) -> None:
+    """A loop that it began would be at work when the process is copied."""
+    with lp.sync.open_log(f"file://{tmp_path}/log") as log:
+        waiting = threading.Thread(target=log.info)
+        background.before_fork()
+        try:
+            waiting.start()
+            waiting.join(0.3)
+            assert waiting.is_alive()
+            assert background._background is None
+        finally:
+            background.after_fork_in_parent()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def test_a_loop_that_has_ended_begins_nothing() -> None:
+    """Whoever had it in hand takes the next one."""
+    loop = background.Background()
+
+    async def act(_: background.Background) -> None:
+        raise AssertionError("nothing is begun")
+
+    loop.end()
+    assert loop.submit(act) is None
+
+
+def test_a_log_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    log = lp.sync.open_log(f"file://{tmp_path}/log")
+    producer = log.producer("web-1")
+    for _ in range(2):
+        with pytest.raises(lp.LogFormatError):
+            producer.append(lp.put("k", "v"))
+    (tmp_path / "log").unlink()
+    assert producer.append(lp.put("k", "v")).index == 1
+    log.close()
+    (tmp_path / "other").write_text("a file")
+    with pytest.raises(lp.LogFormatError), lp.sync.open_log(f"file://{tmp_path}/other"):
+        pass
+
+
+def test_a_reader_does_not_go_on_after_a_fork(tmp_path: Path) -> None:
+    with lp.sync.open_log(f"file://{tmp_path}/log") as log:
+        producer = log.producer("web-1")
+        assert producer.append(lp.put("k", "v")).index == 1
+        reader = log.read(1)
+        assert [record.index for record in next(reader)] == [1]
+        background.at_exit()
+        with pytest.raises(lp.LogUnavailable, match="read on after what you have"):
+            next(reader)
+        assert producer.append(lp.put("k", "v")).sequence == 2
+        assert [record.index for record in next(log.read(2))] == [2]

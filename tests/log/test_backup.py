@@ -22,7 +22,7 @@ from logplayer.log.file import copying
 from logplayer.log.file.backup import MANIFEST, backup_log, restore_log
 from logplayer.log.file.directory import Directory
 from logplayer.log.file.log import FileLog
-from logplayer.log.open import open_log
+from logplayer.log.open import EXAMPLES, open_log
 from logplayer.log.verify import verify_log
 from logplayer.testing.conformance.log_check import entry
 from logplayer.testing.conformance.log_harness import LogChild, ServerProcess
@@ -211,6 +211,7 @@ async def test_places_that_hold_something(tmp_path: Path) -> None:
     [
         (("backup", "--log", "grpc://127.0.0.1:7100", "--to", "b"), "file:// address of its log"),
         (("backup", "--log", "nats://127.0.0.1:4222/shop", "--to", "b"), "nats stream backup"),
+        (("backup", "--log", "etcd://127.0.0.1:2379/shop", "--to", "b"), "etcdctl snapshot save"),
         (("backup", "--log", "kafka://127.0.0.1:9092/shop", "--to", "b"), "disks of stopped brokers"),
         (("restore", "b", "--to", "grpc://127.0.0.1:7100"), "file:// address"),
         (("backup", "--log", "file://{0}/none", "--to", "{0}/b"), "there is no log at"),
@@ -223,6 +224,16 @@ def test_what_is_not_a_log_or_not_a_backup(tmp_path: Path, words: tuple[str, ...
     done = CliRunner().invoke(log_group.log, [word.format(tmp_path) for word in words])
     assert isinstance(done.exception, UserError)
     assert says in str(done.exception)
+
+
+@pytest.mark.parametrize("scheme", sorted(EXAMPLES.keys() - {"file"}))
+@pytest.mark.parametrize("words", [("backup", "--to", "b", "--log"), ("restore", "b", "--to")])
+def test_every_other_log_says_how_it_is_copied(words: tuple[str, ...], scheme: str) -> None:
+    done = CliRunner().invoke(log_group.log, [*words, EXAMPLES[scheme]])
+    assert isinstance(done.exception, UserError)
+    refused, _, remedy = str(done.exception).partition(f"{EXAMPLES[scheme]} is not a file log: ")
+    assert refused == f"{words[-1]} "
+    assert remedy
 
 
 CHILD = """

@@ -65,6 +65,41 @@ async def test_a_flipped_byte_anywhere_in_a_backup(tmp_path: Path) -> None:
     await restore_log(tmp_path / "backup", tmp_path / "again")
 
 
+def everywhere(place: Path) -> list[Path]:
+    return sorted(place.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../stolen.seg",
+        "{0}/stolen.seg",
+        "..",
+        "",
+        "sub/00000000000000000001.seg",
+        "1.seg",
+        "BACKUP.json",
+        "00000000000000000001.seg-wal",
+        "00000000000000000001.seg\n",
+        "٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١.seg",
+    ],
+)
+async def test_a_manifest_with_a_name_that_no_file_of_a_log_has(name: str, tmp_path: Path) -> None:
+    """Whoever makes a backup can make its checksum, too, and must not say where a restore writes."""
+    await filled(tmp_path / "log", 5)
+    (tmp_path / "place").mkdir()
+    made = await backup_log(tmp_path / "log", tmp_path / "place" / "backup")
+    name = name.format(tmp_path)
+    files = backups._sums(tmp_path / "place" / "backup")
+    backups._write_manifest(tmp_path / "place" / "backup", made, files | {name: next(iter(files.values()))})
+    before = everywhere(tmp_path)
+    for damaged_too in (False, True):
+        with pytest.raises(DamagedLog) as found:
+            await restore_log(tmp_path / "place" / "backup", tmp_path / "again", damaged_too=damaged_too)
+        assert f"it names a file {name!r}" in str(found.value)
+    assert everywhere(tmp_path) == before
+
+
 async def forked(path: Path, other: Path) -> None:
     """Two histories of one log, the same up to 200, each with entries of its own in several segments after that."""
     await filled(path)

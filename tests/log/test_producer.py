@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -236,6 +237,60 @@ async def test_flush_ends_with_the_error_that_ends_the_producer() -> None:
     producer.close()
     with pytest.raises(LogUnavailable, match="is closed"):
         await in_time(flushing)
+
+
+class Answering(Flaky):
+    """A log that answers each call with an error of its own, when it is let."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self._errors = errors
+        self.may_answer = [asyncio.Event() for _ in errors]
+
+    async def append(self, entries: Sequence[NewEntry]) -> list[int]:
+        call = self.asked
+        self.asked += 1
+        await self.may_answer[call].wait()
+        raise self._errors[call]
+
+
+@pytest.mark.parametrize("away", [LogUnavailable, LogFull])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+async def test_the_end_answers_all_in_whatever_order_the_groups_end(
+    order: tuple[int, ...], away: type[LogError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first may be in the log, the second ends the producer, and what follows them skips ahead."""
+    monkeypatch.setattr("logplayer.log.producer.GROUP_BYTES", 1)
+    log = Answering(away("away"), ProducerConflict("taken"), SequenceGap("a gap"), SequenceGap("a gap"))
+    producer = await producer_of(log)
+    answers = [producer.append(put(f"{number}", "x")) for number in range(4)]
+    flushing = asyncio.ensure_future(producer.flush())
+    await asyncio.sleep(0)
+    for call in order:
+        log.may_answer[call].set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    errors = await in_time(asyncio.gather(*answers, return_exceptions=True))
+    assert [type(error) for error in errors[:2]] == [away, ProducerConflict]
+    assert {type(error) for error in errors[2:]} <= {away, ProducerConflict}
+    with pytest.raises(ProducerConflict):
+        await in_time(flushing)
+    assert log.asked == 4
+
+
+async def test_an_unexpected_error_of_the_log_ends_the_producer() -> None:
+    broken = RuntimeError("Event loop is closed")
+    log = Answering(broken)
+    producer = await producer_of(log)
+    answer = producer.append(put("a", "x"))
+    flushing = asyncio.ensure_future(producer.flush())
+    log.may_answer[0].set()
+    for waiting in (answer, flushing):
+        with pytest.raises(LogError, match=r"closed.*transactions 1 to 1 may be in the log or not") as error:
+            await in_time(waiting)
+        assert error.value.__cause__ is broken
+    with pytest.raises(LogError, match="Event loop is closed"):
+        producer.append(put("b", "x"))
 
 
 async def test_what_can_never_work_is_refused_at_once_and_costs_no_number() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import logplayer as lp
+from logplayer.api.applied import Shards
 from tests.process.restored_story import Story, diverged
 
 pytestmark = pytest.mark.slow
@@ -27,6 +29,22 @@ async def begin(story: Story) -> int:
         story.back_up_shard(name)
     await story.reach(await story.append("lost", LOST))
     return backed_up
+
+
+async def nothing_is_applied(story: Story) -> None:
+    """Both targets have the index of the first new transaction, and neither has it."""
+    log = await lp.open_log(story.log)
+    try:
+        shards = Shards(log, lp.Security())
+        newest = await log.newest("new")
+        index = newest.index - newest.sequence + 1  # Of the first: all came in one piece.
+        for name in story.shards:
+            with pytest.raises(lp.TargetError, match=f"{name} has diverged from the log"):
+                await shards.wait(index, lp.put("new-0", "new", name).encoded, 30)
+        with pytest.raises(lp.TargetError, match="has diverged from the log"):
+            await lp.consistent_cut(story.shards, log=log)
+    finally:
+        await log.close()
 
 
 async def refill(story: Story, name: str) -> None:
@@ -73,6 +91,7 @@ async def test_a_restored_log_and_a_new_player(tmp_path: Path, new: int) -> None
         assert "restored from an older backup" in seen["a"]["error"]
         assert await story.first() == 1  # Nothing is trimmed by what blocked targets have.
         assert story.rows() == {"old": OLD, "lost": LOST}
+        await nothing_is_applied(story)
         await refill(story, "a")
         await story.status(lambda now: now["a"]["state"] == "LIVE" and diverged(now["b"]))
         await use_backup(story, "b")

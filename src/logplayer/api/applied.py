@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from functools import partial
 
 from logplayer.core.control_state import Control
 from logplayer.core.entry import Entry
+from logplayer.core.fence import Position
 from logplayer.core.routing import NO_OWNER
 from logplayer.errors import TargetError
 from logplayer.log import control_chain
 from logplayer.log.protocol import Log
+from logplayer.target.agreement import agreed_position
 from logplayer.target.client import wait_for
 from logplayer.wire.entries import route_transaction
 from logplayer.wire.security import Security
@@ -27,7 +31,7 @@ class Shards:
         self.told: dict[str, str] = {}  # Addresses that win over the recorded ones, as they do for a player.
 
     async def wait(self, index: int, payload: bytes, timeout: float) -> None:
-        """Return once every shard that gets a part of the entry has it."""
+        """Return once every shard that gets a part of the entry has it, of the history that the log has now."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         control = await self._decisions()
@@ -39,10 +43,20 @@ class Shards:
             await asyncio.sleep(LOOK_SECONDS)
             control = await self._decisions()
         places = {name: self._address(control, name, index) for name in touched(control, index, payload)}
-        left = max(0.1, deadline - loop.time())
+
+        def has(name: str, address: str) -> Awaitable[Position]:
+            return wait_for(address, name, index, max(0.1, deadline - loop.time()), self._security)
+
         await asyncio.gather(
-            *(wait_for(address, name, index, left, self._security) for name, address in places.items())
+            *(agreed_position(self._log, name, partial(has, name, address)) for name, address in places.items())
         )
+        quarantined = (await self._decisions()).quarantined  # Decided while we waited, perhaps.
+        for name in places:
+            if index in quarantined.get(name, ()):
+                raise TargetError(
+                    f"entry {index} is quarantined at {name!r}, so its part is missing there; once what refused it is "
+                    f"repaired, apply it with 'logplayer target redrive {name} --index {index}'"
+                )
 
     async def _decisions(self) -> Control:
         newest = (await self._log.info()).control

@@ -138,7 +138,7 @@ class OpenedLog:
             LogDiverged: The log does not have ``history``; nothing was forgotten.
 
         Example:
-            >>> await log.trim(await lp.consistent_cut(targets))  # doctest: +SKIP
+            >>> await log.trim(await lp.consistent_cut(targets, log=log))  # doctest: +SKIP
             42
         """
         return await self._log.trim(up_to, history)
@@ -204,7 +204,9 @@ def open_log(address: str, security: Security = NONE, *, readonly: bool = False)
     """Open a log: ``async with lp.open_log(address) as log``, or ``log = await lp.open_log(address)`` and ``close``.
 
     Args:
-        address: ``file:///path``, ``grpc://host:port``, ``nats://host:port,…/name`` or ``kafka://host:port,…/topic``.
+        address: ``file:///path``, ``grpc://host:port`` of a log server (``grpc://host:port,host:port`` of several that
+            serve one replicated log), ``etcd://host:port,…/name``, ``nats://host:port,…/name`` or
+            ``kafka://host:port,…/topic``.
         security: TLS and token of a log server, and of the targets that its records name.
         readonly: For a file log: take no lock and make nothing.
 

@@ -22,6 +22,7 @@ from logplayer.wording import plural
 _OTHERS = {
     "grpc": "a log server does not give its files away; run this on its machine, with the file:// address of its log",
     "nats": "the replicas of a NATS stream are its copies; 'nats stream backup' copies each of the log's streams",
+    "etcd": "the members of an etcd cluster are its copies; 'etcdctl snapshot save' copies all that is in it",
     "kafka": "the replicas of a Kafka topic are its copies; copy the disks of stopped brokers to keep its offsets",
 }
 _damaged_option = click.option(

@@ -74,7 +74,8 @@ class Receipt:
             timeout: How many seconds to wait at most.
 
         Raises:
-            TargetError: A shard does not have it in time, is not a member, or has no address in the log.
+            TargetError: A shard does not have it in time, is not a member, or has no address in the log; or it has
+                another history than the log, which was restored from a backup; or the entry is quarantined there.
             LogError: The log cannot be asked.
 
         Example:
@@ -293,6 +294,8 @@ class Producer:
             indexes = await self._log.append([one.entry for one in group])
         except LogError as refused:
             error = refused
+        except Exception as broken:  # noqa: BLE001 - of a loop or a channel that was closed under the log, perhaps.
+            error = self._unexpected(group, broken)
         self._under_way -= 1
         crashpoint("group-answered")
         if error is None:
@@ -304,15 +307,27 @@ class Producer:
                     one.answer.set_result(receipt)
             crashpoint("receipts-given")
         elif self._end is not None:
-            self._drop(group, self._end if isinstance(error, SequenceGap) else error)
+            self._drop(group, error)
         else:
             self._failed(group, error)
         if self._trouble is None:
             self._send()
         elif not self._under_way and self._end is None:
             self._start(self._again())
+        elif not self._under_way:
+            for failed in tuple(self._groups):
+                self._drop(failed, self._trouble)
         if self._flushes:
             self._tell_flushes()
+
+    def _unexpected(self, group: list[_Unanswered], broken: Exception) -> LogError:
+        first, last = group[0].entry.sequence, group[-1].entry.sequence
+        error = LogError(
+            f"an append of producer {self.name!r} failed with {broken!r}: transactions {first} to {last} may be in the "
+            "log or not, and the producer is at its end; open the log again, and ask it with log.newest(...)"
+        )
+        error.__cause__ = broken
+        return error
 
     def _failed(self, group: list[_Unanswered], error: LogError) -> None:
         if isinstance(error, SequenceGap) and group is self._groups[0]:
@@ -322,8 +337,8 @@ class Producer:
             self._drop(group, error)
             self._finish(error)
             return
-        if self._trouble is None:
-            self._trouble = error
+        if self._trouble is None or isinstance(self._trouble, SequenceGap):
+            self._trouble = error  # A gap only follows from what happened to a group before it.
             if not self._attempts:
                 logger.warning("producer %s goes on trying: %s", self.name, error)
 
@@ -338,16 +353,18 @@ class Producer:
         self._send()
 
     def _finish(self, error: LogError) -> None:
-        """Nothing more is sent. Groups under way still get their own answers; what is in doubt stays in doubt."""
+        """Nothing more is sent. Groups under way still get their own answers, and then those that failed before.
+
+        What is in doubt stays in doubt.
+        """
         self._end = error
         for one in self._unsent:
             _fail(one, error)
         self._unsent.clear()
-        if not self._under_way and self._trouble is not None:
-            for group in tuple(self._groups):
-                self._drop(group, self._trouble)
 
     def _drop(self, group: list[_Unanswered], error: LogError) -> None:
+        if isinstance(error, SequenceGap) and self._end is not None:
+            error = self._end  # The gap is only what the end has left.
         self._groups.remove(group)
         for one in group:
             _fail(one, error)

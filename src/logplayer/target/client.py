@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterable, Mapping
 
 import grpc
@@ -10,6 +11,8 @@ import grpc.aio
 
 from logplayer.core.fence import Position
 from logplayer.errors import LogPlayerError, TargetError, TargetUnavailable
+from logplayer.log.protocol import Log
+from logplayer.target.agreement import agreed_position
 from logplayer.wire import addresses, codec, grpc_link, transport
 from logplayer.wire.addresses import Address
 from logplayer.wire.codec import PositionAnswer
@@ -50,7 +53,9 @@ async def standing(
 async def wait_for(address: str, target: str, index: int, timeout: float = 10.0, security: Security = NONE) -> Position:
     """Return once the target has durably applied everything up to ``index``: read your writes.
 
-    A target that is away meanwhile is waited for, too.
+    A target that is away meanwhile is waited for, too. An index does not say which history of the log it belongs to: a
+    target that is DIVERGED, because the log was restored from a backup, may have the index without your transaction.
+    ``receipt.applied`` finds that out, and ``consistent_cut`` with ``log``.
 
     Args:
         address: ``tcp://host:port`` or ``grpc://host:port``.
@@ -70,27 +75,41 @@ async def wait_for(address: str, target: str, index: int, timeout: float = 10.0,
 
 
 async def consistent_cut(
-    targets: Mapping[str, str] | Iterable[str], *, timeout: float = 10.0, security: Security = NONE
+    targets: Mapping[str, str] | Iterable[str],
+    *,
+    timeout: float = 10.0,
+    security: Security = NONE,
+    log: Log | None = None,
 ) -> int:
     """The index up to which every target has everything: state up to it is whole on all of them.
 
-    It is a number, not a snapshot: a target may have more.
+    It is a number, not a snapshot: a target may have more. Without ``log`` it is no more than the smallest index, and
+    after a restore from an older backup a target may have that index with entries that the log has lost. Give the log
+    if you trim by the answer.
 
     Args:
         targets: Names with their addresses, or just addresses where each has one target.
         timeout: How many seconds to wait for each answer.
         security: TLS and token.
+        log: The log that they are played from: what each has must be what this log has up to there.
 
     Raises:
-        TargetError: A target did not answer.
+        TargetError: A target did not answer, or has another history than ``log``, or has less than ``log`` can tell of.
+        LogError: ``log`` cannot be asked.
 
     Example:
-        >>> await lp.consistent_cut({"a": "tcp://127.0.0.1:7201", "b": "tcp://127.0.0.1:7202"})  # doctest: +SKIP
+        >>> targets = {"a": "tcp://127.0.0.1:7201", "b": "tcp://127.0.0.1:7202"}
+        >>> await lp.consistent_cut(targets, log=log)  # doctest: +SKIP
         42
     """
     named = targets.items() if isinstance(targets, Mapping) else [("", address) for address in targets]
-    asked = [position(address, name, timeout=timeout, security=security) for name, address in named]
-    return min([stood.index for stood in await asyncio.gather(*asked)], default=0)
+
+    async def has(name: str, address: str) -> int:
+        ask = functools.partial(position, address, name, timeout=timeout, security=security)
+        found = await ask() if log is None else await agreed_position(log, name or address, ask)
+        return found.index
+
+    return min(await asyncio.gather(*(has(name, address) for name, address in named)), default=0)
 
 
 async def ask_position(address: str, ask: codec.AskPosition, timeout: float, security: Security) -> PositionAnswer:

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -39,6 +40,7 @@ from logplayer.log.verify import LogFault, verify_log
 MANIFEST = "BACKUP.json"
 FORMAT = 1
 COPY_BYTES = 1024 * 1024
+_FILE = re.compile(rf"[0-9]{{20}}\.seg|{re.escape(HISTORY)}")
 
 
 class LogBackup(NamedTuple):
@@ -338,6 +340,9 @@ def _read_manifest(source: Path) -> tuple[LogBackup, dict[str, tuple[int, str]]]
         if stated != _checksum(facts):
             raise ValueError("its checksum does not match")
         files = {name: (length, digest) for name, (length, digest) in facts.pop("files").items()}
+        for name in files:  # Nobody vouches for them: the checksum has no key, and a path would be written to.
+            if not _FILE.fullmatch(name):
+                raise ValueError(f"it names a file {name!r}, which no log has")
         del facts["format"]
         facts["faults"] = [LogFault(**fault) for fault in facts["faults"]]
         facts |= {name: bytes.fromhex(facts[name]) for name in ("chain", "trimmed_chain")}
