@@ -55,7 +55,7 @@ FORKS_AT_WORK = """
 import collections, faulthandler, multiprocessing, os, sys, threading, time
 import logplayer as lp
 
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(240, exit=True)
 log, other = lp.sync.open_log(sys.argv[1]), lp.sync.open_log(sys.argv[1])
 named, own = log.producer("web-1"), other.producer()
 done, wrong, over = collections.Counter(), [], False

@@ -152,7 +152,7 @@ def test_the_end_of_the_log_is_known_while_the_log_is_away() -> None:
             """Entry 6 is an hour old, and entry 7 is new."""
             yield [Record(first, Kind.DATA, "p", 1, committed_at - (0 if first == 7 else 3_600_000_000), b"", b"", 0)]
 
-    end = log_end.LogEnd(Away())  # type: ignore[arg-type]
+    end = log_end.LogEnd(Away(), dict)  # type: ignore[arg-type]
     until(lambda: end.last == 7 and end.seconds_behind(5) >= 3600, 30)
     assert end.seconds_behind(6) < end.seconds_behind(5) - 3599
     assert end.seconds_behind(7) == 0.0
