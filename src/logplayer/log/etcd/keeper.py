@@ -50,6 +50,7 @@ SEARCH_SECONDS = 10.0
 COMPACT_COMMITS = 5000
 COMPACT_SHARE = 1 / 32  # Of the quota, appended: a step of the compaction, if it is not that many commits before.
 COMMIT_SECONDS = 0.25  # By then a member has committed what it had, and shows it.
+FREE_COMMITS = 2  # After so many, what was freed may be used again.
 SETTLE_SECONDS = 3.0  # How long freed pages may take to show.
 LONG_SECONDS = 300.0
 _QUOTA = re.compile(r"^etcd_server_quota_backend_bytes ([0-9.e+]+)$", re.MULTILINE)
@@ -257,8 +258,9 @@ class EtcdKeeper:
                 await self._compact(step, physical=True)
                 if self._steps and self._steps[0] == step:
                     return  # The cluster is away.
-                await self._nudge()
-                await asyncio.sleep(COMMIT_SECONDS)
+                for _ in range(FREE_COMMITS):
+                    await self._nudge()
+                    await asyncio.sleep(COMMIT_SECONDS)
 
     async def _compact(self, revision: int, physical: bool) -> None:
         request = pb.CompactionRequest(revision=revision, physical=physical)
