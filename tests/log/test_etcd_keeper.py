@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -156,3 +157,14 @@ async def test_a_full_log_compacts_now_and_then(monkeypatch: pytest.MonkeyPatch)
         await keeper.require_room([entry("p", 1)])
     assert link.compacted == [7, 7]
     await keeper.close()
+
+
+async def test_a_full_log_asks_for_the_quotas_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keeper = cluster((900, 900))
+    forgotten = Mock()
+    monkeypatch.setattr(keeper._quotas, "forget", forgotten)
+    monkeypatch.setattr(keeper, "_reclaim", AsyncMock())
+    for _ in range(3):
+        with pytest.raises(LogFull):
+            await keeper.require_room([entry("p", 1)])
+    assert forgotten.call_count == 1

@@ -24,9 +24,7 @@ import asyncio
 import contextlib
 import logging
 import math
-import re
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,25 +33,23 @@ from logplayer.errors import LogError, LogFull
 from logplayer.log.control_rules import makes_room
 from logplayer.log.etcd import api
 from logplayer.log.etcd import etcd_pb2 as pb
-from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink, EtcdMember
+from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink
+from logplayer.log.etcd.quotas import DEFAULT_QUOTA, EtcdQuotas
 from logplayer.log.protocol import NewEntry
 from logplayer.observe.instruments import KeeperCounts
-from logplayer.wire.security import client_context
 
-DEFAULT_QUOTA = 2 * 1024**3  # etcd's own, if it is started without one and does not say it.
 RESERVE = 1 / 8  # Of the quota.
 GROWTH = 1.3  # How much the store grows for a byte that is appended: pages are not filled to the end.
 LOOK_SECONDS = 1.0
 OLD_SECONDS = 3.0  # Others may write to the cluster while we do not, so after this long look first.
 SEARCH_SECONDS = 10.0
-"""How often a full log looks for what others have trimmed: it compacts, and an append waits seconds for the outcome."""
+"""How often a full log looks for what others have trimmed, and for new quotas. An append waits for it, for seconds."""
 COMPACT_COMMITS = 5000
 COMPACT_SHARE = 1 / 32  # Of the quota, appended: a step of the compaction, if it is not that many commits before.
 COMMIT_SECONDS = 0.25  # By then a member has committed what it had, and shows it.
 FREE_COMMITS = 2  # After so many, what was freed may be used again.
 SETTLE_SECONDS = 3.0  # How long freed pages may take to show.
 LONG_SECONDS = 300.0
-_QUOTA = re.compile(r"^etcd_server_quota_backend_bytes ([0-9.e+]+)$", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +94,7 @@ class EtcdKeeper:
         self._revision = 0  # Of the last look.
         self._due = 0  # The revision of a trim whose entries are to be compacted.
         self._searched_at = -math.inf
-        self._quotas: dict[str, int] = {}
+        self._quotas = EtcdQuotas(link.security)
         self._task: asyncio.Task[None] | None = None
         self._compacting = asyncio.Lock()
         self._defragmenting = asyncio.Lock()
@@ -146,7 +142,9 @@ class EtcdKeeper:
             return
         if self._due or now - self._searched_at >= SEARCH_SECONDS:
             self._searched_at = now
-            await self._reclaim(need)
+            self._quotas.forget()
+            if self._lacks(await self.look(), need):
+                await self._reclaim(need)
         room = self._room or room
         if room.is_spread(self._grown(need)) and not room.is_full(self._grown(need)):
             await self.defragment()
@@ -170,7 +168,7 @@ class EtcdKeeper:
         now = asyncio.get_running_loop().time()
         since, shown = self._since, now - self._shown_at > COMMIT_SECONDS
         found = await self._link.statuses()
-        quotas = [await self._quota(member, status) for member, status in found]
+        quotas = await self._quotas.of(found)
         if not found:
             return self._room or StoreRoom(0, 0, DEFAULT_QUOTA)
         self._looked_at = now
@@ -183,23 +181,6 @@ class EtcdKeeper:
             self._since -= self._shown
             self._shown, self._shown_at = since - self._shown, now
         return self._room
-
-    async def _quota(self, member: EtcdMember, status: pb.StatusResponse) -> int:
-        if status.db_size_quota:
-            return status.db_size_quota
-        if member.host not in self._quotas:
-            self._quotas[member.host] = await asyncio.to_thread(self._metric, member.host)
-        return self._quotas[member.host]
-
-    def _metric(self, host: str) -> int:
-        """Servers before 3.6 tell their quota only here."""
-        context = client_context(self._link.security)
-        url = f"{'https' if context else 'http'}://{host}/metrics"
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as reply:
-            if found := _QUOTA.search(reply.read().decode()):
-                return int(float(found[1]))
-        _log.warning("the etcd server %s does not tell its quota; %d bytes are assumed", host, DEFAULT_QUOTA)
-        return DEFAULT_QUOTA
 
     async def _run(self) -> None:
         while True:
@@ -320,8 +301,7 @@ class EtcdKeeper:
         async with self._defragmenting:
             found = await self._link.statuses()
             found.sort(key=lambda one: one[1].leader == one[1].header.member_id)
-            for member, status in found:
-                quota = await self._quota(member, status)
+            for (member, status), quota in zip(found, await self._quotas.of(found), strict=True):
                 if only_worth and not is_worth_it(status.db_size, status.db_size_in_use, quota):
                     continue
                 _log.info("%s: %s is defragmented (%d bytes)", self._link.where, member.host, status.db_size)
