@@ -211,6 +211,7 @@ async def test_places_that_hold_something(tmp_path: Path) -> None:
     [
         (("backup", "--log", "grpc://127.0.0.1:7100", "--to", "b"), "file:// address of its log"),
         (("backup", "--log", "nats://127.0.0.1:4222/shop", "--to", "b"), "nats stream backup"),
+        (("backup", "--log", "etcd://127.0.0.1:2379/shop", "--to", "b"), "etcdctl snapshot save"),
         (("backup", "--log", "kafka://127.0.0.1:9092/shop", "--to", "b"), "disks of stopped brokers"),
         (("restore", "b", "--to", "grpc://127.0.0.1:7100"), "file:// address"),
         (("backup", "--log", "file://{0}/none", "--to", "{0}/b"), "there is no log at"),

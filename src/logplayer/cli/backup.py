@@ -21,6 +21,7 @@ from logplayer.wording import plural
 
 _OTHERS = {
     "grpc": "a log server does not give its files away; run this on its machine, with the file:// address of its log",
+    "etcd": "the members of an etcd cluster are its copies; 'etcdctl snapshot save' copies all that the cluster holds",
     "nats": "the replicas of a NATS stream are its copies; 'nats stream backup' copies each of the log's streams",
     "kafka": "the replicas of a Kafka topic are its copies; copy the disks of stopped brokers to keep its offsets",
 }
