@@ -47,17 +47,21 @@ def one_etcd(folder: Path, scheme: str = "http", **options: str) -> Iterator[int
         process.wait()
 
 
-def ask_gateway(port: int, path: str, **content: Any) -> None:
+def ask_gateway(port: int, path: str, token: str = "", **content: Any) -> dict[str, Any]:
     """What an operator does with etcdctl; tried until the server is there."""
-    body = json.dumps(content).encode()
-    for attempt in range(600):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v3/{path}", body, timeout=10):
-                return
-        except OSError:
-            if attempt == 599:
-                raise
-            time.sleep(0.1)
+    headers = {"Authorization": token} if token else {}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/{path}", json.dumps(content).encode(), headers)
+    for _ in range(599):
+        with contextlib.suppress(OSError):
+            return _answer(request)
+        time.sleep(0.1)
+    return _answer(request)
+
+
+def _answer(request: urllib.request.Request) -> dict[str, Any]:
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        found: dict[str, Any] = json.loads(reply.read())
+        return found
 
 
 def enable_users(port: int) -> None:
@@ -70,3 +74,9 @@ def enable_users(port: int) -> None:
     for name in ("root", "app"):
         ask_gateway(port, "auth/user/grant", user=name, role=name)
     ask_gateway(port, "auth/enable")
+
+
+def add_user(port: int, name: str) -> None:
+    """To a cluster that has users. Tokens that are signed (``--auth-token jwt``) are of no use after it."""
+    token = ask_gateway(port, "auth/authenticate", name="root", password="secret")["token"]
+    ask_gateway(port, "auth/user/add", token, name=name, password="secret")

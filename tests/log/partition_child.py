@@ -90,6 +90,16 @@ class World:
             subprocess.run(["ip", "netns", "del", self.space(node)], capture_output=True)
 
 
+async def another_leads(log: EtcdLog, old: int) -> None:
+    """Until another member says that it leads; a minute without any is a failure. The old one may say so, too."""
+    for _ in range(1200):
+        for member, status in await log.link.statuses():
+            if status.leader == status.header.member_id and log.link.members.index(member) != old:
+                return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no member has taken over from {log.link.members[old].host}, which was cut off")
+
+
 async def run(world: World) -> None:
     hosts = [f"{address(node)}:2379" for node in range(NODES)]
     log = await EtcdLog.open(hosts, "cut", security=Security(insecure=True))
@@ -106,6 +116,7 @@ async def run(world: World) -> None:
         await wait_for_acks(acked, len(acked) + 100)
         leader = await etcd_leader(log)
         world.cut(leader, "add")
+        await another_leads(log, leader)
         await wait_for_acks(acked, len(acked) + 100)
         world.cut(leader, "del")
     for task in tasks:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from logplayer.errors import LogFull
 from logplayer.log.etcd import api
 from logplayer.log.etcd import etcd_pb2 as pb
+from logplayer.log.etcd import keeper as keepers
 from logplayer.log.etcd.api import EtcdAway
 from logplayer.log.etcd.keeper import EtcdKeeper
+from logplayer.log.etcd.keys import Keys
+from logplayer.testing.conformance.log_check import entry
 from logplayer.wire.security import NONE
 
 QUOTA = 1000
@@ -31,10 +36,13 @@ class RecordedLink:
 
     where = "etcd://n1,n2,n3/x"
     security = NONE
+    keys = Keys("x")
+    revision = 7
 
     def __init__(self, *members: Member, away: str = "") -> None:
         self.members = members
         self.asked: list[tuple[str, str]] = []
+        self.compacted: list[int] = []
         self._away = away
         self._busy = 0
 
@@ -53,7 +61,17 @@ class RecordedLink:
             for one in self.members
         ]
 
+    async def head(self) -> tuple[None, int]:
+        return None, self.revision
+
     async def once(self, method: Any, request: Any, seconds: float, member: Member | None = None) -> Any:
+        if method is api.TXN:
+            return
+        if method is api.COMPACT:
+            if self._away:
+                raise EtcdAway("it does not answer")
+            self.compacted.append(request.revision)
+            return
         assert method is api.DEFRAGMENT
         assert member is not None
         assert not self._busy, "two members are closed at the same time"
@@ -99,3 +117,54 @@ async def test_a_member_that_is_not_worth_it_stays_open() -> None:
     await keeper.look()
     await keeper._defragment_if_worth_it()
     assert [host for _, host in link.asked] == ["n3", "n1"]
+
+
+async def test_the_end_compacts_what_was_trimmed() -> None:
+    """``logplayer log trim`` appends nothing, and ends at once."""
+    link, keeper = cluster((400, 300))
+    await keeper.close()
+    assert link.compacted == []
+    link, keeper = cluster((400, 300))
+    await keeper.trimmed()
+    await keeper.close()
+    assert link.compacted == [7]
+
+
+async def test_a_compaction_that_fails_is_done_later() -> None:
+    link, keeper = cluster((400, 300), away="n1")
+    await keeper.trimmed()
+    link.revision = 9
+    await keeper._round()
+    await keeper._round()
+    link._away = ""
+    await keeper._round()
+    assert link.compacted == [9]
+    await keeper.close()
+    assert link.compacted == [9]
+
+
+async def test_a_full_log_compacts_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each append that it refuses."""
+    monkeypatch.setattr(keepers, "COMMIT_SECONDS", 0.001)
+    monkeypatch.setattr(keepers, "SETTLE_SECONDS", 0.002)
+    link, keeper = cluster((900, 900))
+    for _ in range(5):
+        with pytest.raises(LogFull):
+            await keeper.require_room([entry("p", 1)])
+    assert link.compacted == [7]
+    keeper._searched_at -= keepers.SEARCH_SECONDS
+    with pytest.raises(LogFull):
+        await keeper.require_room([entry("p", 1)])
+    assert link.compacted == [7, 7]
+    await keeper.close()
+
+
+async def test_a_full_log_asks_for_the_quotas_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keeper = cluster((900, 900))
+    forgotten = Mock()
+    monkeypatch.setattr(keeper._quotas, "forget", forgotten)
+    monkeypatch.setattr(keeper, "_reclaim", AsyncMock())
+    for _ in range(3):
+        with pytest.raises(LogFull):
+            await keeper.require_room([entry("p", 1)])
+    assert forgotten.call_count == 1

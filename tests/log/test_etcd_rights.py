@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from logplayer.log.etcd import etcd_pb2 as pb
 from logplayer.log.etcd.log import EtcdLog
 from logplayer.testing.conformance.logs import collect, fill, in_time
 from logplayer.wire.security import Security
-from tests.log.etcd_servers import enable_users, one_etcd
+from tests.log.etcd_servers import add_user, enable_users, one_etcd
 
 APP, ROOT = (Security(user=user, password="secret") for user in ("app", "root"))
 
@@ -60,3 +61,32 @@ async def test_a_user_who_may_not_defragment(where: str, caplog: pytest.LogCaptu
     assert await fill(log, 3, since=21) == [21, 22, 23]
     for one in (log, operator):
         await one.close()
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Iterator[int]:
+    """A server whose tokens are signed: they end with every change of users and roles."""
+    (tmp_path / "key").write_text("a key of at least thirty-two bytes")
+    with one_etcd(tmp_path, auth_token=f"jwt,priv-key={tmp_path / 'key'},sign-method=HS256") as port:
+        enable_users(port)
+        yield port
+
+
+async def test_users_change_under_an_open_log(signed: int) -> None:
+    """The log signs in again, whatever it does next."""
+    log = await in_time(EtcdLog.open([f"127.0.0.1:{signed}"], "x", security=APP))
+    assert await fill(log, 3) == [1, 2, 3]
+    tail = asyncio.create_task(collect(log, 3, 7))
+    add_user(signed, "b")
+    assert await fill(log, 2, since=4) == [4, 5]
+    add_user(signed, "c")
+    assert len(await collect(log, 1, 5)) == 5
+    add_user(signed, "d")
+    assert (await in_time(log.info())).last == 5
+    add_user(signed, "e")
+    assert await in_time(log.trim(2)) == 2
+    add_user(signed, "f")
+    assert (await in_time(log.newest("p"))).sequence == 5
+    assert await fill(log, 2, since=6) == [6, 7]
+    assert [record.sequence for record in await in_time(tail)] == list(range(3, 8))
+    await log.close()

@@ -40,7 +40,10 @@ NEEDS_LEADER = (("hasleader", "true"),)
 """A member that knows no leader says so at once, instead of waiting for one."""
 DENIED = "auth: permission denied"
 """Maintenance calls of etcd 3.4 say it by this text alone. Their code is UNKNOWN, which an expired token and a disk
-error get there as well, and to those the answer is another. This is the only wording that the product decides by."""
+error get there as well, and to those the answer is another. The product decides by this wording and the next only."""
+OLD_TOKEN = "etcdserver: revision of auth store is old"
+"""A signed token (``--auth-token jwt``) was made before users or roles changed. The code is INVALID_ARGUMENT, which
+wrong requests get as well."""
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -72,6 +75,8 @@ def error_of(error: grpc.aio.AioRpcError, where: str) -> LogError:
     code, details = error.code(), error.details() or "no details"
     if code is grpc.StatusCode.UNKNOWN and details == DENIED:
         code = grpc.StatusCode.PERMISSION_DENIED
+    if code is grpc.StatusCode.INVALID_ARGUMENT and details == OLD_TOKEN:
+        code = grpc.StatusCode.UNAUTHENTICATED
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return TokenExpired(f"the etcd server {where} does not know our token any more ({details})")
     if code in _AWAY:

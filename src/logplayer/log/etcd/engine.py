@@ -62,16 +62,18 @@ class EtcdEngine:
         for (index, entry), value in zip(new, chain, strict=True):
             frames += encode_frame(index, entry, now_us, value)
         chunk = self._keys.put(self._keys.chunk(last), encode_chunk(first, frames))
-        await self._change(head, head.grown(last, newest_control(new), chain[-1]), chunk)
-        self.keeper.appended(sum(map(len, frames)))
+        revision = await self._change(head, head.grown(last, newest_control(new), chain[-1]), chunk)
+        self.keeper.appended(sum(map(len, frames)), revision)
 
-    async def _change(self, head: LogHead, after: LogHead, *with_it: pb.RequestOp) -> None:
-        """Set the head and do what goes with it, if the head is still ``head``."""
+    async def _change(self, head: LogHead, after: LogHead, *with_it: pb.RequestOp) -> int:
+        """Set the head and do what goes with it, if the head is still ``head``. Returns the revision, 0 if unknown."""
         success = [*with_it, self._keys.put(self._keys.head, after.stored)]
         request = pb.TxnRequest(compare=[self._keys.is_head(head)], success=success)
         self._head = None  # Until it is known whether this got in.
+        revision = 0
         try:
-            taken = (await self._link.once(api.TXN, request, self._seconds)).succeeded
+            reply = await self._link.once(api.TXN, request, self._seconds)
+            taken, revision = reply.succeeded, reply.header.revision
         except EtcdAway:
             self._seconds = min(CALL_SECONDS_MAX, self._seconds * 2)
             await self._link.find_leader()
@@ -86,6 +88,7 @@ class EtcdEngine:
         if not taken:
             raise PositionTaken(f"another writer has changed {self.where}")
         self._head = after
+        return revision
 
     async def _is_taken(self, head: LogHead, after: LogHead) -> bool:
         """Whether a change that was refused for its room got in: etcd checks the quota again when it applies a change.
@@ -143,7 +146,7 @@ class EtcdEngine:
             raise LogUnavailable(f"another writer has written block {number} of the sequence map of {self.where}")
         await self._clean_up(self._change(head, head.mapped(number), self._keys.put(self._keys.block(number), data)))
 
-    async def _clean_up(self, change: Awaitable[None]) -> None:
+    async def _clean_up(self, change: Awaitable[object]) -> None:
         """Old revisions may be all that is in the way of a trim: then it is tried again without them."""
         try:
             await change

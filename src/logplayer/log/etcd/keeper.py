@@ -7,7 +7,9 @@ trim writes too. So the keeper looks at all members once a second while there ar
 since, and stops appends an eighth of the quota before it is used up. Trims go on, and decisions that they wait for.
 
 Compaction: after a trim, and now and then because each commit leaves an old version of the head. It lags a second, so
-that watches that are up to date are not ended by it.
+that watches that are up to date are not ended by it. An old head lies in the pages of a chunk, so etcd writes the chunk
+again, and needs as much room until it has committed that: hence small steps, or a compaction would raise the alarm.
+Others trim as well, and may die before they have compacted: a full log compacts too, now and then.
 
 Defragmentation: a member is closed to reads and writes meanwhile. So it is done for one member after the other, the
 leader last, and only if it is worth it: the file is over a quarter of the quota and less than half of it is in use, or
@@ -21,9 +23,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
+import math
 import time
-import urllib.request
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,21 +33,23 @@ from logplayer.errors import LogError, LogFull
 from logplayer.log.control_rules import makes_room
 from logplayer.log.etcd import api
 from logplayer.log.etcd import etcd_pb2 as pb
-from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink, EtcdMember
+from logplayer.log.etcd.link import CALL_SECONDS, EtcdLink
+from logplayer.log.etcd.quotas import DEFAULT_QUOTA, EtcdQuotas
 from logplayer.log.protocol import NewEntry
 from logplayer.observe.instruments import KeeperCounts
-from logplayer.wire.security import client_context
 
-DEFAULT_QUOTA = 2 * 1024**3  # etcd's own, if it is started without one and does not say it.
 RESERVE = 1 / 8  # Of the quota.
 GROWTH = 1.3  # How much the store grows for a byte that is appended: pages are not filled to the end.
 LOOK_SECONDS = 1.0
 OLD_SECONDS = 3.0  # Others may write to the cluster while we do not, so after this long look first.
+SEARCH_SECONDS = 10.0
+"""How often a full log looks for what others have trimmed, and for new quotas. An append waits for it, for seconds."""
 COMPACT_COMMITS = 5000
+COMPACT_SHARE = 1 / 32  # Of the quota, appended: a step of the compaction, if it is not that many commits before.
 COMMIT_SECONDS = 0.25  # By then a member has committed what it had, and shows it.
+FREE_COMMITS = 2  # After so many, what was freed may be used again.
 SETTLE_SECONDS = 3.0  # How long freed pages may take to show.
 LONG_SECONDS = 300.0
-_QUOTA = re.compile(r"^etcd_server_quota_backend_bytes ([0-9.e+]+)$", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
@@ -85,11 +89,14 @@ class EtcdKeeper:
         self._since = 0  # Bytes appended that the room may not show yet.
         self._shown = 0  # Those of them that the next look shows: a member commits what it has every tenth of a second.
         self._shown_at = self._looked_at = 0.0
-        self._commits = 0  # Since the last compaction.
+        self._steps: deque[int] = deque()  # Revisions to compact up to, one after the other.
+        self._bytes = self._commits = 0  # Since the newest of them.
         self._revision = 0  # Of the last look.
         self._due = 0  # The revision of a trim whose entries are to be compacted.
-        self._quotas: dict[str, int] = {}
+        self._searched_at = -math.inf
+        self._quotas = EtcdQuotas(link.security)
         self._task: asyncio.Task[None] | None = None
+        self._compacting = asyncio.Lock()
         self._defragmenting = asyncio.Lock()
         self._denied = ""  # What the user may not do.
 
@@ -103,16 +110,28 @@ class EtcdKeeper:
             "let an operator compact and defragment the cluster with etcdctl, and disarm its alarm"
         )
 
-    def appended(self, count: int) -> None:
+    def appended(self, count: int, revision: int) -> None:
+        """A commit of so many bytes has made this revision; 0 if it is not known."""
         self._since += count
+        self._bytes += count
         self._commits += 1
+        quota = self._room.quota if self._room else DEFAULT_QUOTA
+        if revision and (self._bytes >= COMPACT_SHARE * quota or self._commits >= COMPACT_COMMITS):
+            self._steps.append(revision)
+            self._bytes = self._commits = 0
+        self._start()
+
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
+        """End, but compact first what was trimmed: perhaps nobody else writes to this log."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._due:
+            await self._compact(self._due, physical=False)
 
     async def require_room(self, entries: Sequence[NewEntry]) -> None:
         """Raise ``LogFull`` if these entries would use up the reserve, unless a trim waits for them."""
@@ -121,8 +140,11 @@ class EtcdKeeper:
         room = self._room if self._room and now - self._looked_at < OLD_SECONDS else await self.look()
         if not (self._lacks(room, need) and self._lacks(await self.look(), need)) or makes_room(entries):
             return
-        if self._due:
-            await self._reclaim()
+        if self._due or now - self._searched_at >= SEARCH_SECONDS:
+            self._searched_at = now
+            self._quotas.forget()
+            if self._lacks(await self.look(), need):
+                await self._reclaim(need)
         room = self._room or room
         if room.is_spread(self._grown(need)) and not room.is_full(self._grown(need)):
             await self.defragment()
@@ -146,7 +168,7 @@ class EtcdKeeper:
         now = asyncio.get_running_loop().time()
         since, shown = self._since, now - self._shown_at > COMMIT_SECONDS
         found = await self._link.statuses()
-        quotas = [await self._quota(member, status) for member, status in found]
+        quotas = await self._quotas.of(found)
         if not found:
             return self._room or StoreRoom(0, 0, DEFAULT_QUOTA)
         self._looked_at = now
@@ -160,23 +182,6 @@ class EtcdKeeper:
             self._shown, self._shown_at = since - self._shown, now
         return self._room
 
-    async def _quota(self, member: EtcdMember, status: pb.StatusResponse) -> int:
-        if status.db_size_quota:
-            return status.db_size_quota
-        if member.host not in self._quotas:
-            self._quotas[member.host] = await asyncio.to_thread(self._metric, member.host)
-        return self._quotas[member.host]
-
-    def _metric(self, host: str) -> int:
-        """Servers before 3.6 tell their quota only here."""
-        context = client_context(self._link.security)
-        url = f"{'https' if context else 'http'}://{host}/metrics"
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as reply:
-            if found := _QUOTA.search(reply.read().decode()):
-                return int(float(found[1]))
-        _log.warning("the etcd server %s does not tell its quota; %d bytes are assumed", host, DEFAULT_QUOTA)
-        return DEFAULT_QUOTA
-
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -184,9 +189,10 @@ class EtcdKeeper:
                 await self._round()
 
     async def _round(self) -> None:
-        if 0 < self._due <= self._revision or (self._revision and self._commits >= COMPACT_COMMITS):
+        await self._step(self._revision)
+        if 0 < self._due <= self._revision:
             await self._compact(self._revision, physical=False)
-        if self._since or self._due:
+        if self._since or self._due or self._steps:
             await self.look()
             _, self._revision = await self._link.head()
             await self._defragment_if_worth_it()
@@ -195,23 +201,27 @@ class EtcdKeeper:
         """After a trim: give the room back. If there was too little, wait until there is enough again."""
         room = await self.look()
         _, self._due = await self._link.head()
-        if self._lacks(room, 0):
-            await self._reclaim()
-
-    async def _reclaim(self) -> None:
-        """Compact what trims have left, and wait until its room shows."""
-        await self._compact((await self._link.head())[1], physical=True)
-        room = await self.settle()
+        self._start()
+        if not self._lacks(room, 0):
+            return
+        room = await self._reclaim()
         if room.is_spread(0) or await self.is_alarmed():
             await self.lift_alarm()
 
-    async def settle(self) -> StoreRoom:
+    async def _reclaim(self, need: int = 0) -> StoreRoom:
+        """Compact what trims have left, and wait until its room shows."""
+        _, revision = await self._link.head()
+        await self._step(revision)
+        await self._compact(revision, physical=True)
+        return await self.settle(need)
+
+    async def settle(self, need: int = 0) -> StoreRoom:
         """Wait until pages that a compaction freed are shown as free: a few commits later."""
         for nth in range(int(SETTLE_SECONDS / COMMIT_SECONDS)):
             await self._nudge()
             await asyncio.sleep(COMMIT_SECONDS)
             room = await self.look()
-            if nth and not self._lacks(room, 0):  # What was freed shows at the second commit.
+            if nth and not self._lacks(room, need):  # What was freed shows at the second commit.
                 break
         return room
 
@@ -221,8 +231,19 @@ class EtcdKeeper:
         with contextlib.suppress(LogError):
             await self._link.once(api.TXN, pb.TxnRequest(success=[put]), CALL_SECONDS)
 
+    async def _step(self, revision: int) -> None:
+        """Compact up to a revision by steps, and let the members commit each."""
+        async with self._compacting:
+            while self._steps and self._steps[0] <= revision:
+                step = self._steps[0]
+                await self._compact(step, physical=True)
+                if self._steps and self._steps[0] == step:
+                    return  # The cluster is away.
+                for _ in range(FREE_COMMITS):
+                    await self._nudge()
+                    await asyncio.sleep(COMMIT_SECONDS)
+
     async def _compact(self, revision: int, physical: bool) -> None:
-        self._due, self._commits = 0 if self._due <= revision else self._due, 0
         request = pb.CompactionRequest(revision=revision, physical=physical)
         try:
             began = time.perf_counter()
@@ -230,8 +251,13 @@ class EtcdKeeper:
             self.counts.compactions.note(time.perf_counter() - began)
         except api.EtcdNotAdmitted:
             self._deny("compact")
+        except api.EtcdAway:
+            return  # The next round, or the end, does it.
         except LogError:
-            pass  # Somebody else has compacted up to there, or the next round does it.
+            pass  # Somebody else has compacted up to there.
+        self._due = 0 if self._due <= revision else self._due
+        while self._steps and self._steps[0] <= revision:
+            self._steps.popleft()
 
     async def is_alarmed(self) -> bool | None:
         """Whether etcd has stopped the writes of the whole cluster; None if we may not know."""
@@ -275,8 +301,7 @@ class EtcdKeeper:
         async with self._defragmenting:
             found = await self._link.statuses()
             found.sort(key=lambda one: one[1].leader == one[1].header.member_id)
-            for member, status in found:
-                quota = await self._quota(member, status)
+            for (member, status), quota in zip(found, await self._quotas.of(found), strict=True):
                 if only_worth and not is_worth_it(status.db_size, status.db_size_in_use, quota):
                     continue
                 _log.info("%s: %s is defragmented (%d bytes)", self._link.where, member.host, status.db_size)

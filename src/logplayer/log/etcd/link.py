@@ -8,9 +8,10 @@ it would only show as an answer that does not come.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -105,8 +106,9 @@ class EtcdLink:
     async def _open(self) -> None:
         await self._authenticate()
         pause = Pause(OPEN_SECONDS)
-        while not (found := await self.statuses()):
-            await pause.sleep()
+        with self._as_a_stranger():
+            while not (found := await self.statuses()):
+                await pause.sleep()
         for member, status in found:
             refuse_old(f"the etcd server {member.host}", status.version)
         await self.find_leader()
@@ -123,14 +125,8 @@ class EtcdLink:
 
     async def _identity(self) -> str:
         keys = self.keys
-        try:
+        with self._as_a_stranger():
             found = await self.patiently(api.RANGE, pb.RangeRequest(key=keys.meta))
-        except LogUnavailable:
-            raise
-        except LogError as error:  # The first call that a cluster with users refuses to a stranger.
-            if self.security.user:
-                raise
-            raise EtcdNotAdmitted(f"{error}; give a user with --user and --password-file") from None
         if not found.kvs:
             new = pb.Compare(target=pb.Compare.VERSION, key=keys.meta, version=0)
             made = [keys.put(keys.meta, encode_meta(uuid.uuid4().hex)), keys.put(keys.head, LogHead.make().stored)]
@@ -141,6 +137,18 @@ class EtcdLink:
             # Two that make it at once, and we ourselves if our answer got lost, read what the first has made.
             found = await self.patiently(api.RANGE, pb.RangeRequest(key=keys.meta))
         return decode_meta(found.kvs[0].value, self.where)
+
+    @contextlib.contextmanager
+    def _as_a_stranger(self) -> Iterator[None]:
+        """A call that a cluster with users may refuse first: in etcd 3.7 the status, before that the first read."""
+        try:
+            yield
+        except LogUnavailable:
+            raise
+        except LogError as error:
+            if self.security.user:
+                raise
+            raise EtcdNotAdmitted(f"{error}; give a user with --user and --password-file") from None
 
     async def head(self) -> tuple[LogHead, int]:
         """The head as a majority knows it, and the cluster's revision at that time."""
