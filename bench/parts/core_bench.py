@@ -14,7 +14,7 @@ import platform
 import statistics
 import time
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.effects import OpenSession, SendBatch
 from logplayer.core.entry import Entry, ExplicitMap, HashMap
 from logplayer.core.events import Acked, Fetched, Opened, Ticked, Written
@@ -24,7 +24,9 @@ from logplayer.wire.entries import encode_mutation, route_transaction
 
 def ready_player(names: tuple[str, ...], explicit: bool) -> Player:
     """A player whose targets are all LIVE at index 0."""
-    player = Player(1, 0, Control.start(ExplicitMap() if explicit else HashMap(names), names), cut=route_transaction)
+    player = Player(
+        1, 0, ControlState.start(ExplicitMap() if explicit else HashMap(names), names), cut=route_transaction
+    )
     for effect in player.step(Ticked(0)):
         assert isinstance(effect, OpenSession)
         player.step(Opened(effect.target, effect.session, 0))

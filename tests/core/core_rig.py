@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.effects import Effect, LookUp, OpenSession, ReadCatchUp, SendBatch
 from logplayer.core.entry import Entry, ExplicitMap, Mutation, Session
 from logplayer.core.events import Acked, CaughtUp, Event, Fetched, LookedUp, Opened, Ticked, Written
@@ -87,8 +87,8 @@ def new_player(*arguments: Any, confirmed: bool = True, **options: Any) -> Playe
     return (Confirmed if confirmed else Player)(*arguments, cut=cut, **options)
 
 
-def control(*names: str) -> Control:
-    return Control.start(ExplicitMap(), names)
+def control(*names: str) -> ControlState:
+    return ControlState.start(ExplicitMap(), names)
 
 
 def make_player(

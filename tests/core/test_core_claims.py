@@ -32,7 +32,7 @@ from logplayer.core.events import (
     Ticked,
 )
 from logplayer.core.player import Player
-from logplayer.core.tail_buffer import Recent
+from logplayer.core.tail_buffer import TailBuffer
 from logplayer.core.target_queue import State
 from tests.core.core_rig import control, entry, fetch, limits, make_player, new_player, of, one, open_all
 
@@ -103,7 +103,7 @@ def test_an_epoch_that_the_log_does_not_show_blocks_that_target_alone(epoch: int
     assert told.target == "a"
     assert told.what.startswith(f"FENCED: the target says that epoch {epoch} has taken over")
     assert ("another group, 'others'" in told.what) == isinstance(answer.record, Takeover)
-    blocked = player.queues["a"].health.blocked
+    blocked = player.queues["a"].reconnect.blocked
     assert blocked is not None
     assert (blocked.kind, blocked.index) == ("FENCED", epoch)
     sent = one(fetch(player, entry(6, a="x", b="y")), SendBatch)
@@ -118,7 +118,7 @@ def test_what_the_main_stream_has_read_needs_no_look(epoch: int) -> None:
     fetch(player, entry(6, a="x"), entry(7, b="y"))
     effects = is_of_this_log(player, fenced(player, epoch))
     assert of(effects, StepDown) == []
-    blocked = player.queues["a"].health.blocked
+    blocked = player.queues["a"].reconnect.blocked
     assert blocked is not None
     assert blocked.kind == "FENCED"
 
@@ -129,7 +129,7 @@ def test_a_target_waits_until_the_log_has_answered() -> None:
     assert wait(player, 1000) == []
     effects = player.step(LookUpFailed("a", 8, "the log is away"))
     assert of(effects, StepDown) == []
-    assert "the log is away" in player.queues["a"].health.last_error
+    assert "the log is away" in player.queues["a"].reconnect.last_error
     assert wait(player, 100)
     assert one(fenced(player, 8), LookUp) == LookUp("a", 8)
 
@@ -141,7 +141,7 @@ def test_a_blocked_liar_is_tried_again_and_admitted_when_it_is_honest() -> None:
     assert wait(player, 100) == []
     again = one(wait(player, 100), OpenSession)
     player.step(Opened("a", again.session, 5))
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
     assert player.queues["a"].state is State.LIVE
 
 
@@ -158,7 +158,7 @@ def test_a_trimmed_epoch_that_we_have_read_meanwhile_is_a_lie() -> None:
     effects = player.step(LookedUp("a", 8, 20, 30))
     assert of(effects, StepDown) == []
     assert of(is_of_this_log(player, effects), Report)
-    assert player.queues["a"].health.blocked is not None
+    assert player.queues["a"].reconnect.blocked is not None
 
 
 def test_an_epoch_that_the_main_stream_jumped_over_is_looked_up() -> None:
@@ -228,13 +228,13 @@ def test_a_target_that_was_ahead_is_tried_again_and_judged_by_its_chain() -> Non
     assert of(player.step(Opened("a", asked.session, 9, chain=b"lost-one")), LookUp)
     told = one(player.step(LookedUp("a", 9, 1, 19, None, b"new-one.")), CloseSession)
     assert told.target == "a"
-    blocked = player.queues["a"].health.blocked
+    blocked = player.queues["a"].reconnect.blocked
     assert blocked is not None
     assert blocked.detail.startswith("what it has up to index 9 is not what the log has up to there. ")
     asked = one(wait(player, 200), OpenSession)
     player.step(Opened("a", asked.session, 9, chain=b"new-one."))
     player.step(LookedUp("a", 9, 1, 19, None, b"new-one."))
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
 
 
 def test_an_opened_target_waits_for_the_log_but_not_for_ever() -> None:
@@ -242,7 +242,7 @@ def test_an_opened_target_waits_for_the_log_but_not_for_ever() -> None:
     assert player.step(Opened("a", session, 9)) == []  # It has said so.
     player.step(LookUpFailed("a", 9, "the log is away"))
     assert player.queues["a"].session is None
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
     assert of(wait(player, 100), OpenSession)
     player, session = claims_ahead(9)
     assert of(wait(player, 500), CloseSession)
@@ -300,8 +300,8 @@ def ahead(confirmed_by: str = "old") -> Player:
 def test_a_target_of_another_history_is_blocked_alone_and_holds_the_trim_point() -> None:
     player = ahead(confirmed_by="new")
     queue = player.queues["a"]
-    assert queue.health.blocked is not None
-    assert queue.health.blocked.kind == "DIVERGED"
+    assert queue.reconnect.blocked is not None
+    assert queue.reconnect.blocked.kind == "DIVERGED"
     assert queue.acked == 0
     assert player.trim_point() == 0
     assert one(fetch(player, at(6, a="x", b="y")), SendBatch).target == "b"
@@ -382,7 +382,7 @@ def test_a_read_that_does_not_continue_ends_the_session_and_the_log_is_asked() -
     read = one(player.step(LookedUp("a", 2, 1, 5, None, value(2))), ReadCatchUp)
     effects = player.step(CatchUpDiverged("a", read.session, "entry 3 does not continue"))
     assert of(effects, CloseSession)
-    assert player.queues["a"].health.last_error == "entry 3 does not continue"
+    assert player.queues["a"].reconnect.last_error == "entry 3 does not continue"
     again = one(wait(player, 100), OpenSession)
     assert of(player.step(Opened("a", again.session, 2, chain=value(2))), LookUp)
 
@@ -397,7 +397,7 @@ def test_what_was_read_of_another_history_than_the_main_stream_is_not_joined() -
 
 
 def test_the_newest_entries_in_memory_are_not_given_to_another_history() -> None:
-    recent = Recent(10, 1000)
+    recent = TailBuffer(10, 1000)
     recent.keep(5, value(5))
     recent.add(at(6))
     assert recent.since(5, value(5, "new")) is None

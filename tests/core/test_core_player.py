@@ -98,7 +98,7 @@ def test_a_lost_session_is_opened_again_with_the_next_term_after_a_back_off() ->
 def test_a_session_out_of_step_is_opened_again(reason: Refusal) -> None:
     player = live_player("a")
     player.step(Refused("a", Session(1, 1), reason))
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
     assert one(player.step(Ticked(9)), OpenSession).session == Session(1, 2)
 
 
@@ -125,7 +125,7 @@ def test_an_ack_of_what_was_never_sent_costs_the_target_its_session(index: int) 
     batch = one(fetch(player, entry(3, a="x")), SendBatch)
     acked(player, batch)
     assert of(player.step(Acked("a", batch.session, index)), CloseSession)
-    assert "acked" in player.queues["a"].health.last_error
+    assert "acked" in player.queues["a"].reconnect.last_error
 
 
 def test_the_target_is_believed_even_if_it_went_back() -> None:
@@ -294,7 +294,7 @@ def test_a_target_that_needs_what_is_trimmed_is_asked_where_it_stands_and_then_t
     assert "has index 2, needs 5" in told
     player.step(RetryRequested("a"))
     assert not of(player.step(Opened("a", Session(9, 3), 5)), Report)
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
 
 
 def test_a_target_that_an_operator_suspends_is_left_alone_until_it_is_resumed() -> None:
@@ -307,7 +307,7 @@ def test_a_target_that_an_operator_suspends_is_left_alone_until_it_is_resumed() 
         assert not of(player.step(Ticked(now)), OpenSession)
     assert one(player.step(RetryRequested("a")), OpenSession).session == Session(5, 2)
     player.step(Opened("a", Session(5, 2), 5))
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
 
 
 def test_a_target_that_was_added_too_late_is_told_how_to_add_it() -> None:
@@ -402,7 +402,7 @@ def test_asking_for_a_trim_is_not_a_trim() -> None:
     player.step(Lost("a", Session(1, 1), ""))
     player.step(Ticked(20))
     assert "went back" in one(player.step(Opened("a", Session(1, 2), 5)), Report).what
-    assert player.queues["a"].health.blocked is None
+    assert player.queues["a"].reconnect.blocked is None
 
 
 def test_the_archive_holds_the_trim_back() -> None:

@@ -37,9 +37,9 @@ def test_progress_ends_a_block_and_a_later_loss_does_not_show_it_again() -> None
     queue = player.queues["a"]
     asked = [open_ for now in range(0, 300, 50) for open_ in of(player.step(Ticked(now)), OpenSession)]
     read = one(player.step(Opened("a", asked[0].session, 1)), ReadCatchUp)
-    assert queue.health.blocked is not None  # The entry is still ahead.
+    assert queue.reconnect.blocked is not None  # The entry is still ahead.
     acked(player, one(answer_read(player, read, [refused]), SendBatch))
-    assert queue.health.blocked is None
+    assert queue.reconnect.blocked is None
     player.step(Lost("a", asked[0].session, "gone"))
     assert queue.state is State.SUSPENDED
-    assert queue.health.blocked is None
+    assert queue.reconnect.blocked is None

@@ -161,13 +161,13 @@ def test_a_large_message_waits_for_room_in_the_window_not_for_an_empty_one() -> 
 
 def test_an_ack_that_is_news_resets_the_back_off() -> None:
     queue = live()
-    queue.health.attempts = 5
+    queue.reconnect.attempts = 5
     queue.take(3, b"")
     queue.ack(0, 10)
-    assert queue.health.attempts == 5
-    assert queue.heartbeat.heard_at == 10
+    assert queue.reconnect.attempts == 5
+    assert queue.deadlines.heard_at == 10
     queue.ack(3, 11)
-    assert queue.health.attempts == 0
+    assert queue.reconnect.attempts == 0
     assert queue.idle()
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from logplayer.core.catch_up import next_read, push, wants_more
 from logplayer.core.entry import Delivery, Entry, Quarantined, Session
 from logplayer.core.events import CaughtUp
-from logplayer.core.tail_buffer import Recent
+from logplayer.core.tail_buffer import TailBuffer
 from logplayer.core.target_queue import TargetQueue
 from tests.core.core_rig import control, cut, entry, limits
 
@@ -91,7 +91,7 @@ def dispatched(index: int, payload: bytes = b"x") -> Entry:
 
 
 def test_nothing_is_kept_until_somebody_wants_it() -> None:
-    recent = Recent(4, 100)
+    recent = TailBuffer(4, 100)
     assert recent.since(0, b"") is None
     recent.keep(10, b"")
     recent.add(dispatched(12))
@@ -105,7 +105,7 @@ def test_nothing_is_kept_until_somebody_wants_it() -> None:
 
 
 def test_a_second_wish_keeps_what_is_there() -> None:
-    recent = Recent(4, 100)
+    recent = TailBuffer(4, 100)
     recent.keep(10, b"")
     recent.add(dispatched(11))
     recent.keep(11, b"")
@@ -114,7 +114,7 @@ def test_a_second_wish_keeps_what_is_there() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 30)), max_size=30), st.integers(0, 60))
 def test_what_is_kept_is_whole_and_bounded(steps: list[tuple[int, int]], asked: int) -> None:
-    recent, index, all_ = Recent(5, 60), 3, []
+    recent, index, all_ = TailBuffer(5, 60), 3, []
     recent.keep(3, b"")
     for span, size in steps:
         index += span

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.effects import Effect, OpenSession, SendBatch
 from logplayer.core.entry import Entry, HashMap, Mutation
 from logplayer.core.events import Fetched, Opened, Ticked
@@ -14,7 +14,7 @@ PAYLOAD = payload(*(Mutation(b"k", b"x", name) for name in NAMES))
 
 
 def live_player() -> Player:
-    player = new_player(1, 0, Control.start(HashMap(NAMES), NAMES))
+    player = new_player(1, 0, ControlState.start(HashMap(NAMES), NAMES))
     for effect in player.step(Ticked(0)):
         assert isinstance(effect, OpenSession)
         player.step(Opened(effect.target, effect.session, 0))

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Checkpoint, Decision, Entry, MapChanged, Quarantined, Takeover, TargetAdded
 from logplayer.errors import ControlJammed, ControlRefused, LogFull, ProducerConflict, SequenceGap
 from logplayer.log import control_chain as chain
@@ -63,7 +63,7 @@ class Raw:
 
 async def test_no_stranger_speaks_as_the_system(tmp_path: Path) -> None:
     async with Raw(tmp_path / "log") as raw:
-        decision = chain.encode(Takeover(), Control.start(MAP))
+        decision = chain.encode(Takeover(), ControlState.start(MAP))
         for producer, kind in ((CONTROL_PRODUCER, 0), ("logplayer.x", 0), ("web-1", 1), ("logplayer.x", 1)):
             with pytest.raises(BadRequest, match=producer):
                 await raw.append(producer, 1, decision, kind)
@@ -72,7 +72,7 @@ async def test_no_stranger_speaks_as_the_system(tmp_path: Path) -> None:
         await decide(raw.log, Takeover())
 
 
-@pytest.mark.parametrize("what", wrong_payloads(Control.start(MAP)))
+@pytest.mark.parametrize("what", wrong_payloads(ControlState.start(MAP)))
 async def test_a_wrong_decision_is_refused_by_the_server(tmp_path: Path, what: str) -> None:
     async with Raw(tmp_path / "log") as raw:
         for record in (Takeover("", "one"), TargetAdded("c"), Takeover("", "two")):

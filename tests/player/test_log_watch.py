@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import ExplicitMap
 from logplayer.core.events import Opened, Ticked
 from logplayer.core.player import Player
@@ -43,7 +43,7 @@ def test_a_log_that_has_nothing_more_can_be_read() -> None:
 
 
 def live(acked: int, current: int) -> Player:
-    player = Player(current, current, Control.start(ExplicitMap(), ("a",)), cut=route_transaction)
+    player = Player(current, current, ControlState.start(ExplicitMap(), ("a",)), cut=route_transaction)
     player.step(Ticked(0))
     session = player.queues["a"].session
     assert session is not None

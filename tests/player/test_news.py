@@ -39,7 +39,7 @@ class Told:
 
     def lose(self, error: str) -> None:
         self.queue.suspend()
-        self.queue.health.lost(0, error)
+        self.queue.reconnect.lost(0, error)
 
     def open(self, index: int) -> None:
         self.queue.open(1, 0, 0)
@@ -91,12 +91,12 @@ def test_a_poisoned_target_is_not_announced_at_each_retry(told: Told) -> None:
     told.look()
     for _ in range(3):
         told.queue.suspend()
-        told.queue.health.block(0, Blocked("POISON", "no", 5))
+        told.queue.reconnect.block(0, Blocked("POISON", "no", 5))
         assert told.look() == []  # The core's report is the line.
         told.open(4)
         assert told.look() == []
     told.queue.suspend()
-    told.queue.health.unblock(0)
+    told.queue.reconnect.unblock(0)
     assert told.look() == ["INFO target a: no longer blocked; trying again"]
     told.open(4)
     assert told.look() == ["INFO target a: CATCHING_UP: connected, has index 4, lags by 6 entries"]
@@ -104,7 +104,7 @@ def test_a_poisoned_target_is_not_announced_at_each_retry(told: Told) -> None:
 
 def test_a_target_that_moves_on_by_itself_is_said_to(told: Told) -> None:
     told.open(4)
-    told.queue.health.block(0, Blocked("POISON", "no", 5))
+    told.queue.reconnect.block(0, Blocked("POISON", "no", 5))
     assert told.look() == []
     told.queue.offer(Delivery(5, b"x"))
     told.queue.take(5, b"")

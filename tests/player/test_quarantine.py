@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import HashMap, Quarantined
 from logplayer.errors import ConfigError
 from logplayer.log import control_chain as chain
@@ -158,7 +158,7 @@ async def test_a_revoked_decision_is_revoked_for_the_next_player(house: House) -
 
 
 def seen(index: int = 5, state: str = "LIVE", blocked: Any = None, **changes: Any) -> QuarantineFacts:
-    control = Control.start(HashMap(("b",)), ("b",))
+    control = ControlState.start(HashMap(("b",)), ("b",))
     control.quarantined["b"] = {9}
     target = {"target": "b", "state": state, "index": index, "blocked": blocked}
     return QuarantineFacts(10, control, target, index)._replace(**changes)

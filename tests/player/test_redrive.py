@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import (
     Decision,
     Delivery,
@@ -52,7 +52,7 @@ async def decide(log: Log, *records: Decision) -> None:
         await chain.append(log, record, A_HAS_ALL_UP_TO_M)
 
 
-async def control_of(log: Log) -> Control:
+async def control_of(log: Log) -> ControlState:
     return (await chain.load(log)).control(A_HAS_ALL_UP_TO_M)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import MapChanged, Quarantined, Takeover, TargetAdded
 from logplayer.errors import ControlJammed
 from logplayer.log import control_chain as chain
@@ -229,4 +229,4 @@ async def test_trim_by_hand_past_what_a_target_has_is_refused(house: House) -> N
 
 
 def test_the_wrong_payloads_are_wrong_for_every_state() -> None:
-    assert len(wrong_payloads(Control.start(MAP))) >= 14
+    assert len(wrong_payloads(ControlState.start(MAP))) >= 14

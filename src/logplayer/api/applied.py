@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Entry
 from logplayer.core.fence import Position
 from logplayer.core.routing import NO_OWNER
@@ -27,7 +27,7 @@ class Shards:
     def __init__(self, log: Log, security: Security) -> None:
         self._log = log
         self._security = security
-        self._control: Control | None = None
+        self._control: ControlState | None = None
         self.told: dict[str, str] = {}  # Addresses that win over the recorded ones, as they do for a player.
 
     async def wait(self, index: int, payload: bytes, timeout: float) -> None:
@@ -58,13 +58,13 @@ class Shards:
                     f"repaired, apply it with 'logplayer target redrive {name} --index {index}'"
                 )
 
-    async def _decisions(self) -> Control:
+    async def _decisions(self) -> ControlState:
         newest = (await self._log.info()).control
         if self._control is None or self._control.through < newest:
             self._control = (await control_chain.load(self._log)).control(None)
         return self._control
 
-    def _address(self, control: Control, name: str, index: int) -> str:
+    def _address(self, control: ControlState, name: str, index: int) -> str:
         if name not in control.members:
             raise TargetError(f"entry {index} has rows for {name!r}, which is not a member of this log")
         address = self.told.get(name) or control.members[name].address
@@ -76,7 +76,7 @@ class Shards:
         return address
 
 
-def touched(control: Control, index: int, payload: bytes) -> list[str]:
+def touched(control: ControlState, index: int, payload: bytes) -> list[str]:
     """The targets that get a part of the entry."""
     entry = Entry(index, payload)
     parts = control.router.split(entry, route_transaction)

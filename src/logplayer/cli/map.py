@@ -11,7 +11,7 @@ from logplayer.cli.common import StoryGroup, json_option, run_loop
 from logplayer.cli.options import common_options, merge
 from logplayer.cli.security import security_options
 from logplayer.config import Config
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import MapChanged
 from logplayer.errors import ConfigError
 from logplayer.log import control_chain as chain
@@ -102,7 +102,7 @@ async def _reappend(merged: Config, force: bool) -> list[int]:
         await log.close()
 
 
-async def decided(merged: Config) -> Control:
+async def decided(merged: Config) -> ControlState:
     """What the log has decided, or would begin with."""
     log = await open_log(merged.log, readonly=True, security=merged.security)
     try:
@@ -114,8 +114,8 @@ async def decided(merged: Config) -> Control:
 async def _set(merged: Config, record: MapChanged) -> int:
     log = await open_log(merged.log, security=merged.security)
     try:
-        seats = tuple(merged.targets.items())
-        control = chain.begin(await chain.load(log), merged.map, seats)
+        configured = tuple(merged.targets.items())
+        control = chain.begin(await chain.load(log), merged.map, configured)
         for name in strangers(record.map, control.members):
             raise ConfigError(
                 f"{name} is not a target of this log, which has {', '.join(control.members) or 'none'}: correct "
@@ -123,6 +123,6 @@ async def _set(merged: Config, record: MapChanged) -> int:
             )
         if control.router.versions()[-1][1] == record.map:
             raise ConfigError(f"{map_text(record.map)} is in force already; 'logplayer map show' lists the log's maps")
-        return (await chain.append(log, record, merged.map, seats))[0]
+        return (await chain.append(log, record, merged.map, configured))[0]
     finally:
         await log.close()

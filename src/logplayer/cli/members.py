@@ -12,7 +12,7 @@ from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import common_options, merge, player_option
 from logplayer.cli.security import security_from, security_options
 from logplayer.config import Config
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Decision, TargetAdded, TargetRemoved
 from logplayer.log import control_chain as chain
 from logplayer.log.open import open_log
@@ -94,7 +94,7 @@ def list_members(config_path: str | None, log_address: str, as_json: bool, **sec
     _tell(as_json, {"members": rows}, "\n".join(f"{r['target']:20} from {r['at']:<10} {r['address']}" for r in rows))
 
 
-async def _members(merged: Config) -> Control:
+async def _members(merged: Config) -> ControlState:
     log = await open_log(merged.log, readonly=True, security=merged.security)
     try:
         return (await chain.load(log)).control(merged.map, tuple(merged.targets))

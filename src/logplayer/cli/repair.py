@@ -12,7 +12,7 @@ from logplayer.cli.common import json_option, run_loop
 from logplayer.cli.options import common_options, merge
 from logplayer.cli.security import security_options
 from logplayer.config import Config
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import HashMap, Repaired, TargetAdded
 from logplayer.errors import ConfigError
 from logplayer.log.open import open_log
@@ -56,17 +56,17 @@ def repair(
         sys.exit(1)
 
 
-def _given(merged: Config, map_words: str) -> Control:
+def _given(merged: Config, map_words: str) -> ControlState:
     """The decisions as the operator gives them, for the whole log."""
     if not merged.targets:
         raise ConfigError("no target is given; add --target NAME=ADDRESS, or [targets] to the file")
     shard_map = parse_map(map_words) if map_words else merged.map
-    control = Control.start(shard_map or HashMap(tuple(merged.targets)))
+    control = ControlState.start(shard_map or HashMap(tuple(merged.targets)))
     control.members = {name: TargetAdded(name, 0, address) for name, address in merged.targets.items()}
     return control
 
 
-async def _repair(merged: Config, given: Control | None, reason: str, yes: bool) -> dict[str, Any]:
+async def _repair(merged: Config, given: ControlState | None, reason: str, yes: bool) -> dict[str, Any]:
     await (await open_log(merged.log, readonly=True, security=merged.security)).close()  # Makes no new log.
     opened = await open_log(merged.log, security=merged.security)
     try:
@@ -81,7 +81,7 @@ async def _repair(merged: Config, given: Control | None, reason: str, yes: bool)
     return {"jam": found.jam.why, "repaired": index, "from": source, **_decisions(record)}
 
 
-def _left(found: Diagnosis) -> Control:
+def _left(found: Diagnosis) -> ControlState:
     if found.usable is None:
         raise ConfigError(
             f"the log's decisions are jammed ({found.jam.why if found.jam else ''}), and no earlier one can be read: "

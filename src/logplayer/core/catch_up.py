@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.effects import ReadCatchUp
 from logplayer.core.entry import Delivery
 from logplayer.core.events import CaughtUp, DeliveriesRead
@@ -29,7 +29,7 @@ def next_read(queue: TargetQueue, current: int) -> ReadCatchUp:
     return ReadCatchUp(queue.name, queue.session, first, current, count, bytes_, queue.covered_chain)
 
 
-def push(queue: TargetQueue, read: CaughtUp, control: Control, cut: Cut) -> bool:
+def push(queue: TargetQueue, read: CaughtUp, control: ControlState, cut: Cut) -> bool:
     """Queue what was read, as far as it fits. Returns whether the coverage moved."""
     if not _still_wanted(queue, read):
         return False

@@ -18,7 +18,7 @@ from logplayer.core.routing import Owner, Router
 
 
 @dataclass(slots=True)
-class Control:
+class ControlState:
     """The decisions of all control records up to ``through``."""
 
     router: Router
@@ -27,7 +27,7 @@ class Control:
     through: int = 0  # Records up to here are in; a record read again changes nothing.
 
     @classmethod
-    def start(cls, first_map: ShardMap | Owner | None, targets: tuple[str, ...] = ()) -> Control:
+    def start(cls, first_map: ShardMap | Owner | None, targets: tuple[str, ...] = ()) -> ControlState:
         """The decisions of an empty log: a first map, and members from index 0 on."""
         return cls(Router(first_map), {name: TargetAdded(name, 0) for name in targets})
 

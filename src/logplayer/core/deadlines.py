@@ -5,7 +5,7 @@ from __future__ import annotations
 from logplayer.core.limits import Limits
 
 
-class Heartbeat:
+class Deadlines:
     """When the target was last heard, made progress, and was written to: acks and sends set these times."""
 
     __slots__ = ("_limits", "_opening", "heard_at", "probed_at", "progress_at", "sent_at")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Decision, Delivery, Entry, Refusal, Session
 
 # Events of the hot path are slotted but not frozen: freezing would triple the cost of making one. Nobody changes them.
@@ -95,7 +95,7 @@ class MainTrimmed:
     """The main stream fell behind the trim point: the log begins at ``first``, and ``control`` is what it decided."""
 
     first: int
-    control: Control
+    control: ControlState
     chain: bytes = b""  # The value that the log keeps at its trim point.
 
 

@@ -30,11 +30,11 @@ from typing import Any, ClassVar
 
 from logplayer.core import effects, events
 from logplayer.core.chain import GENESIS
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Entry, Session
 from logplayer.core.limits import Limits
 from logplayer.core.player import Player
-from logplayer.core.reconnect import Blocked, Health
+from logplayer.core.reconnect import Blocked, Reconnect
 from logplayer.core.routing import Owner
 from logplayer.core.target_queue import State, TargetQueue
 
@@ -110,7 +110,7 @@ class Feed:
         self._limits = limits
         self._patience_ms = patience_ms
         self._asking = False
-        self._ask = Health(target, limits)
+        self._ask = Reconnect(target, limits)
         self._clock: int | None = None
         self._now = 0  # Milliseconds of our own waking time, as the player counts them.
         self._progress_at = 0
@@ -162,7 +162,7 @@ class Feed:
         self.player = Player(
             self.epoch,
             0,
-            Control.start(None, (self.target,)),
+            ControlState.start(None, (self.target,)),
             self._limits,
             cut=_routed_already,
             trimmed=self._after,
@@ -199,7 +199,7 @@ class Feed:
             self._note_progress(queue)
             self.ended = self._outcome(queue)
         if self.ended is None and self._now - self._progress_at > self._patience_ms:
-            error = self._ask.last_error if queue is None else queue.health.last_error
+            error = self._ask.last_error if queue is None else queue.reconnect.last_error
             self.ended = Fed(max(self._reached, 0), error=error or "the target takes nothing")
         if self.ended is not None:
             self._request(effects.Stop())
@@ -212,7 +212,7 @@ class Feed:
             self._progress_at = self._now  # The target waits for us: the source is slow, and that is not its fault.
 
     def _outcome(self, queue: TargetQueue) -> Fed | None:
-        blocked, claim = queue.health.blocked, queue.claim
+        blocked, claim = queue.reconnect.blocked, queue.claim
         if blocked is not None:
             return Fed(queue.acked, queue.digest, _fenced(blocked.index) if blocked.kind == "FENCED" else blocked)
         if claim is not None and claim.opened is not None:

@@ -62,13 +62,13 @@ from typing import Any, ClassVar
 
 from logplayer.core import catch_up, claims, effects, events
 from logplayer.core.chain import GENESIS
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Decision, Delivery, Entry, QuarantineRevoked, Refusal, Session, Takeover
 from logplayer.core.invariants import broken
 from logplayer.core.limits import Limits
 from logplayer.core.reconnect import Blocked
 from logplayer.core.routing import Cut
-from logplayer.core.tail_buffer import Recent
+from logplayer.core.tail_buffer import TailBuffer
 from logplayer.core.target_queue import State, TargetQueue
 from logplayer.core.trace import PlayerTrace, Sink
 from logplayer.core.trim import trim_point
@@ -88,7 +88,7 @@ class Player:
         self,
         epoch: int,
         current: int,
-        control: Control,
+        control: ControlState,
         limits: Limits | None = None,
         *,
         cut: Cut,
@@ -121,7 +121,7 @@ class Player:
         self.draining = False
         self.stopped = False
         self.queues: dict[str, TargetQueue] = {}
-        self.recent = Recent(self.limits.queue_count_max, self.limits.queue_bytes_max)
+        self.recent = TailBuffer(self.limits.queue_count_max, self.limits.queue_bytes_max)
         self._cut = cut
         self._malformed = MalformedSeen()
         self._request: Callable[[effects.Effect], None]  # Of the step that runs.
@@ -281,9 +281,9 @@ class Player:
         self._admit_members()
         for name, indexes in self.control.quarantined.items():
             queue = self.queues.get(name)
-            blocked = queue.health.blocked if queue is not None else None
+            blocked = queue.reconnect.blocked if queue is not None else None
             if queue is not None and blocked and not blocked.stays and len(indexes) > before.get(name, 0):
-                queue.health.unblock(self.now)
+                queue.reconnect.unblock(self.now)
         if isinstance(record, QuarantineRevoked):
             self._tell_if_too_late(record)
 
@@ -363,10 +363,10 @@ class Player:
 
     def _sent(self, queue: TargetQueue) -> None:
         """A batch is on its way: note the time."""
-        heartbeat = queue.heartbeat
-        heartbeat.sent_at = self.now
+        deadlines = queue.deadlines
+        deadlines.sent_at = self.now
         if len(queue.window.flight) == 1:
-            heartbeat.progress_at = self.now  # The wait for progress starts with the first batch in flight.
+            deadlines.progress_at = self.now  # The wait for progress starts with the first batch in flight.
 
     def _coverage_due(self, queue: TargetQueue) -> bool:
         """Whether an idle target should be moved forward by an empty batch."""
@@ -375,7 +375,7 @@ class Player:
             return False
         if behind >= self.limits.idle_entries_max or self.draining:
             return True
-        return self.now - queue.heartbeat.sent_at >= self.limits.idle_ms_max
+        return self.now - queue.deadlines.sent_at >= self.limits.idle_ms_max
 
     def _written(self, fact: events.Written) -> None:
         queue = self.queues.get(fact.target)
@@ -508,7 +508,7 @@ class Player:
             self._request(effects.Report(queue.name, f"went back from {queue.acked} to {fact.index}"))
         queue.opened(fact.index, fact.chain, self.current, self.now)
         self._ahead = self._ahead or queue.ahead is not None
-        queue.health.admitted()
+        queue.reconnect.admitted()
         queue.digest = fact.digest
         if self._trace:
             self._trace.session("opened", queue.name, fact.session, index=fact.index)
@@ -605,15 +605,15 @@ class Player:
     def _lose(self, queue: TargetQueue, error: str) -> None:
         """Give the session up and plan the next one."""
         self._end_session(queue)
-        queue.health.lost(self.now, error)
+        queue.reconnect.lost(self.now, error)
         if self.draining:
             self._stop_if_drained()
 
     def _block(self, queue: TargetQueue, blocked: Blocked) -> None:
         """Stop this target alone, loudly."""
-        news = queue.health.blocked != blocked
+        news = queue.reconnect.blocked != blocked
         self._end_session(queue)
-        queue.health.block(self.now, blocked)
+        queue.reconnect.block(self.now, blocked)
         if news:
             where = f"entry {blocked.index}: " if blocked.kind == "POISON" else ""
             self._request(effects.Report(queue.name, f"{blocked.kind}: {where}{blocked.detail}", blocked=True))
@@ -635,7 +635,7 @@ class Player:
         return queue if queue is not None and queue.session == session else None
 
     def _open_if_due(self, queue: TargetQueue) -> None:
-        if self.draining or queue.claim is not None or not queue.health.due(self.now):
+        if self.draining or queue.claim is not None or not queue.reconnect.due(self.now):
             return
         session = queue.open(self.epoch, self.trimmed, self.now)
         self._request(effects.OpenSession(queue.name, session))
@@ -645,13 +645,13 @@ class Player:
     def _look_after(self, queue: TargetQueue) -> None:
         """Deadlines, a probe, an empty batch, a read that is to be tried again: what time alone brings."""
         queue.verify()
-        overdue = queue.heartbeat.overdue(self.now, len(queue.window.flight))
+        overdue = queue.deadlines.overdue(self.now, len(queue.window.flight))
         if overdue:
             self._lose(queue, overdue)
             return
         if queue.state is SUSPENDED:
             return
-        if queue.heartbeat.probe_due(self.now) and queue.session is not None:
+        if queue.deadlines.probe_due(self.now) and queue.session is not None:
             self._request(effects.SendProbe(queue.name, queue.session))
         self._catch_up(queue)
         self._pump(queue)
@@ -723,7 +723,7 @@ class Player:
         queue = self.queues.get(fact.target)
         if queue is not None and queue.session is None:
             queue.claim = None  # What the log says to it will not matter: the target is asked again.
-            queue.health.unblock(self.now)
+            queue.reconnect.unblock(self.now)
             self._open_if_due(queue)
 
     def _hold_requested(self, fact: events.HoldRequested) -> None:

@@ -27,7 +27,7 @@ class Blocked:
         return self.kind == "HELD"
 
 
-class Health:
+class Reconnect:
     """The reconnect plan of one target."""
 
     __slots__ = ("_limits", "_name", "attempts", "blocked", "last_error", "retry_at")

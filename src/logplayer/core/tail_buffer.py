@@ -13,7 +13,7 @@ from logplayer.core.chain import GENESIS
 from logplayer.core.entry import Entry
 
 
-class Recent:
+class TailBuffer:
     """Every entry of ``(after, current]``, where ``after`` moves on when the bounds are reached."""
 
     __slots__ = ("_after", "_bytes_max", "_chain", "_count_max", "bytes", "entries", "keeping")
@@ -28,7 +28,9 @@ class Recent:
         self.keeping = False
 
     def __repr__(self) -> str:
-        return f"<Recent keeping={self.keeping} after={self._after} {len(self.entries)} entries, {self.bytes} bytes>"
+        return (
+            f"<TailBuffer keeping={self.keeping} after={self._after} {len(self.entries)} entries, {self.bytes} bytes>"
+        )
 
     def keep(self, current: int, chain: bytes) -> None:
         """Keep what is dispatched after ``current``. If something is kept already, it stays."""

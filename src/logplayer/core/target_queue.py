@@ -58,12 +58,12 @@ from typing import NamedTuple
 
 from logplayer.core.chain import GENESIS
 from logplayer.core.claims import Claim
-from logplayer.core.deadlines import Heartbeat
+from logplayer.core.deadlines import Deadlines
 from logplayer.core.effects import SendBatch
 from logplayer.core.entry import Delivery, Session
 from logplayer.core.invariants import broken
 from logplayer.core.limits import Limits
-from logplayer.core.reconnect import Health
+from logplayer.core.reconnect import Reconnect
 from logplayer.core.window import Window
 
 _new_tuple = tuple.__new__  # A third of the time that the class itself takes.
@@ -106,15 +106,15 @@ class TargetQueue:
         "claim",
         "covered",
         "covered_chain",
+        "deadlines",
         "digest",
-        "health",
-        "heartbeat",
         "known",
         "limits",
         "messages",
         "name",
         "read_error",
         "reading",
+        "reconnect",
         "sent",
         "sent_chain",
         "session",
@@ -146,8 +146,8 @@ class TargetQueue:
         self.trimmed_before_open = 0
         self.claim: Claim | None = None  # Invariant: SUSPENDED while the log is asked about it.
         self.digest = 0  # The target's own, from its last word.
-        self.health = Health(name, limits)
-        self.heartbeat = Heartbeat(limits)
+        self.reconnect = Reconnect(name, limits)
+        self.deadlines = Deadlines(limits)
 
     def __repr__(self) -> str:
         return (
@@ -162,7 +162,7 @@ class TargetQueue:
         self.term += 1
         self.session = Session(epoch, self.term)
         self.trimmed_before_open = trimmed
-        self.heartbeat.opening(now)
+        self.deadlines.opening(now)
         return self.session
 
     def opened(self, index: int, chain: bytes, current: int, now: int) -> None:
@@ -173,7 +173,7 @@ class TargetQueue:
         self.sent_chain = self.covered_chain = chain
         self.ahead = Ahead(index, chain, current) if index > current else None
         self.writable = True
-        self.heartbeat.opened(now)
+        self.deadlines.opened(now)
 
     def suspend(self) -> None:
         """The session is over, whatever its state. Only the lower bound of what is durable is kept."""
@@ -386,14 +386,14 @@ class TargetQueue:
 
         The caller has checked that ``acked <= index <= sent``: a target that says otherwise is at fault, not we.
         """
-        heartbeat = self.heartbeat
-        heartbeat.heard_at = now
+        deadlines = self.deadlines
+        deadlines.heard_at = now
         if index > self.acked:
             self.acked = index
             self.window.ack(index)
-            heartbeat.progress_at = now
-            self.health.attempts = 0  # The next loss starts with the shortest wait.
-            self.health.blocked = None
+            deadlines.progress_at = now
+            self.reconnect.attempts = 0  # The next loss starts with the shortest wait.
+            self.reconnect.blocked = None
 
     def verify(self) -> None:
         """Raise if an invariant does not hold. The player calls this at every tick: the hot path need not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Entry, Mutation, TargetRemoved
 from logplayer.core.routing import NO_OWNER, Cut, Routed
 
@@ -48,7 +48,7 @@ class Unroutable:
         """The first entry that must be kept, None if there is none."""
         return min(self._first.values(), default=None)
 
-    def look_at(self, entry: Entry, control: Control, cut: Cut) -> Iterable[str]:
+    def look_at(self, entry: Entry, control: ControlState, cut: Cut) -> Iterable[str]:
         """Note what is unroutable in an entry that is read for that alone; returns the names to report."""
         if isinstance(entry.record, TargetRemoved):
             self.forgive(entry.record.target)

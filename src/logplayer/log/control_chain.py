@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from contextlib import aclosing
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Checkpoint, Decision, Entry, HashMap, ShardMap, Takeover, TargetAdded
 from logplayer.errors import CorruptEntry, LogError, Malformed, ProducerConflict, Trimmed
 from logplayer.log.control_rules import Head, head_of, jammed, state_after, trimmed_away
@@ -35,7 +35,7 @@ async def load(log: Log) -> Head:
         raise jammed(str(error)) from None
 
 
-def begin(head: Head, first_map: ShardMap | None, targets: tuple[tuple[str, str], ...]) -> Control:
+def begin(head: Head, first_map: ShardMap | None, targets: tuple[tuple[str, str], ...]) -> ControlState:
     """The decisions so far; a log without any begins with this map and these members (name, address)."""
     control = head.control(first_map, tuple(name for name, _ in targets))
     if head.state is None:
@@ -45,7 +45,7 @@ def begin(head: Head, first_map: ShardMap | None, targets: tuple[tuple[str, str]
 
 async def append(
     log: Log, record: Decision, first_map: ShardMap | None, targets: tuple[tuple[str, str], ...] = ()
-) -> tuple[int, Control]:
+) -> tuple[int, ControlState]:
     """Append a decision on top of all others. Returns its index and the state that it leads to.
 
     ``first_map`` and ``targets`` (name, address) become the log's first state if it has none yet. Without
@@ -72,7 +72,7 @@ async def append(
     raise LogError(f"a decision could not be appended in {ATTEMPTS_MAX} attempts: another writer was faster each time")
 
 
-def encode(record: Decision, control: Control) -> bytes:
+def encode(record: Decision, control: ControlState) -> bytes:
     """The payload of a control entry that adds ``record`` to the decisions of ``control``."""
     message = control_message(record)
     message.nonce = uuid.uuid4().hex

@@ -5,8 +5,8 @@ enough to start from. An entry that is wrong in either would end every player th
 lives, because what is in a log stays there. So no log takes it: whoever writes a log keeps a ``Guard``, which knows
 the newest control entry and compares each new one with what it must be on top of that.
 
-The writer and the guard compute the state with the same function, ``state_after``. It asks ``Control.decide``, which
-players follow, so a new kind of record is known here as soon as it is known there.
+The writer and the guard compute the state with the same function, ``state_after``. It asks ``ControlState.decide``,
+which players follow, so a new kind of record is known here as soon as it is known there.
 
 A log is *jammed* when its newest control entry cannot be read or is not the newest of its producer, as old versions
 allowed. Then only a ``Repaired`` record is taken, which brings the whole state again; see ``logplayer.log.repair``.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import (
     Checkpoint,
     Decision,
@@ -49,10 +49,10 @@ class Head:
     sequence: int = 0
     state: pb.Snapshot | None = None
 
-    def control(self, first_map: ShardMap | Owner | None, targets: tuple[str, ...] = ()) -> Control:
+    def control(self, first_map: ShardMap | Owner | None, targets: tuple[str, ...] = ()) -> ControlState:
         """The decisions up to here; those of an empty log are the given map and members."""
         if self.state is None:
-            return Control.start(first_map, targets)
+            return ControlState.start(first_map, targets)
         return decode_state(self.state, self.index, first_map)
 
 
@@ -219,9 +219,9 @@ def _without_own(state: pb.Snapshot) -> pb.Snapshot:
     return before
 
 
-def state_after(control: Control, record: Decision) -> pb.Snapshot:
+def state_after(control: ControlState, record: Decision) -> pb.Snapshot:
     """The state once ``record`` is in; its own index is not known yet, and stays open."""
-    trial = Control(
+    trial = ControlState(
         _copy(control.router),
         dict(control.members),
         {name: set(indexes) for name, indexes in control.quarantined.items()},
@@ -242,13 +242,13 @@ def state_after(control: Control, record: Decision) -> pb.Snapshot:
     return state
 
 
-def decode_state(state: pb.Snapshot, index: int, first_map: ShardMap | Owner | None) -> Control:
+def decode_state(state: pb.Snapshot, index: int, first_map: ShardMap | Owner | None) -> ControlState:
     """The decisions that the control entry at ``index`` carries. Raises for a map that no key can be routed by."""
     maps = [(item.after if item.HasField("after") else index, decode_map(item.map)) for item in state.maps]
     router = Router(maps[0][1] if maps and maps[0][0] == 0 else first_map)
     for after, shard_map in maps:
         router.change(after, shard_map)
-    control = Control(router, through=index)
+    control = ControlState(router, through=index)
     for member in state.members:
         at = member.at if member.HasField("at") else index
         control.members[member.target] = TargetAdded(member.target, at, member.address)

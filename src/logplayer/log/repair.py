@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Repaired
 from logplayer.errors import ControlJammed, CorruptEntry, LogError, Malformed, ProducerConflict
 from logplayer.log import control_chain as chain
@@ -84,7 +84,7 @@ async def _newest_sequence(log: Log) -> int:
     return (await log.newest(CONTROL_PRODUCER)).sequence
 
 
-def again(control: Control, reason: str) -> Repaired:
+def again(control: ControlState, reason: str) -> Repaired:
     """The record that brings these decisions again."""
     return Repaired(
         tuple(control.members.values()),
@@ -96,7 +96,7 @@ def again(control: Control, reason: str) -> Repaired:
 
 async def repair(log: Log, sequence: int, record: Repaired) -> int:
     """Append the record after the control producer's newest ``sequence``; returns its index."""
-    payload = chain.encode(record, Control.start(None))
+    payload = chain.encode(record, ControlState.start(None))
     try:
         [index] = await log.append([NewEntry(CONTROL_PRODUCER, sequence + 1, payload, Kind.CONTROL)])
     except ProducerConflict as conflict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import (
     Decision,
     Quarantined,
@@ -45,7 +45,7 @@ class Kept(NamedTuple):
     payload: bytes
 
 
-async def redrive(log: Log, control: Control, target: str, index: int, kept: Kept | None = None) -> int:
+async def redrive(log: Log, control: ControlState, target: str, index: int, kept: Kept | None = None) -> int:
     """Append what ``target`` was to get of the entry at ``index`` as a new transaction; returns its index.
 
     However often this is called, the log takes it once. The new entry comes after all that was appended since, and
@@ -63,7 +63,7 @@ async def redrive(log: Log, control: Control, target: str, index: int, kept: Kep
     return appended
 
 
-async def _part(log: Log, control: Control, target: str, index: int, kept: Kept | None) -> bytes:
+async def _part(log: Log, control: ControlState, target: str, index: int, kept: Kept | None) -> bytes:
     """What the target was to get: of the log, or of the target itself."""
     try:
         record = await chain.first_record(log, index, index)
@@ -90,7 +90,7 @@ async def _kept_part(log: Log, target: str, kept: Kept) -> bytes:
     return kept.payload
 
 
-def _check(record: Decision, control: Control, last: int) -> None:
+def _check(record: Decision, control: ControlState, last: int) -> None:
     """Refuse a decision about a target that is not there, that is there already, or that has what the log has not."""
     if isinstance(record, TargetAdded) and record.target in control.members:
         raise ConfigError(f"{record.target} is a member already; remove it first, or choose another name")
@@ -103,7 +103,7 @@ def _check(record: Decision, control: Control, last: int) -> None:
         raise ConfigError(f"{record.target} is not a member; the log knows {', '.join(control.members) or 'none'}")
 
 
-def _check_unused(target: str, control: Control) -> None:
+def _check_unused(target: str, control: ControlState) -> None:
     """Refuse to remove an owner of keys: nobody would get what is appended for them."""
     in_force = control.router.versions()[-1][1]
     if target in getattr(in_force, "targets", ()):

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Collection
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import ExplicitMap, HashMap, RangeMap, ShardMap
 from logplayer.core.routing import owner_of
 from logplayer.errors import ConfigError
@@ -63,7 +63,7 @@ def strangers(shard_map: ShardMap | None, members: Collection[str]) -> list[str]
     return [name for name in shard_map.targets if name not in members]
 
 
-def check_start(control: Control, given: ShardMap | None, targets: Collection[str], begun: bool) -> None:
+def check_start(control: ControlState, given: ShardMap | None, targets: Collection[str], begun: bool) -> None:
     """Refuse to take over where nothing would arrive, and say what will not.
 
     ``control`` is what the log has decided (``begun``) or will begin with; ``given`` and ``targets`` are what the

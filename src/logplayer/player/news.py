@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.reconnect import Blocked
 from logplayer.core.target_queue import State, TargetQueue
 from logplayer.observe.timeline import DECISION, SESSION, STATE, Timeline
@@ -31,7 +31,7 @@ Seen = tuple[State, int, Blocked | None, str, str]
 
 def state_of(queue: TargetQueue) -> str:
     """The state that an operator should know. A poisoned target that is tried again stays blocked until it moves on."""
-    return BLOCKED if queue.health.blocked is not None else queue.state.value
+    return BLOCKED if queue.reconnect.blocked is not None else queue.state.value
 
 
 class News:
@@ -57,7 +57,7 @@ class News:
             told.look(queue, current, now)
         self._begun = True
 
-    def look_at_decisions(self, control: Control) -> None:
+    def look_at_decisions(self, control: ControlState) -> None:
         """Say which entries were quarantined, or are no longer, since the last look."""
         if self._decided is not None and self._decided[0] == control.through:
             return
@@ -95,7 +95,7 @@ class _Told:
         self._left_out = 0
 
     def look(self, queue: TargetQueue, current: int, now: float) -> None:
-        health = queue.health
+        health = queue.reconnect
         seen = (queue.state, queue.term, health.blocked, health.last_error, queue.read_error)
         if seen != self._seen:
             self._seen = seen
@@ -115,7 +115,7 @@ class _Told:
             self._suspended(queue, before, now)
             return
         if renewed:
-            self.say(logging.WARNING, f"SUSPENDED for a moment: {queue.health.last_error}", now, SESSION)
+            self.say(logging.WARNING, f"SUSPENDED for a moment: {queue.reconnect.last_error}", now, SESSION)
         if self.state != before or renewed:
             self._reasons.clear()
             self._playing(queue, before, current, now)
@@ -127,8 +127,8 @@ class _Told:
         if before == BLOCKED:
             self.say(logging.INFO, "no longer blocked; trying again", now)
             return
-        reason = queue.health.last_error
-        if not queue.health.attempts or reason in self._reasons:
+        reason = queue.reconnect.last_error
+        if not queue.reconnect.attempts or reason in self._reasons:
             return  # Not tried yet, or known.
         still = "still " if self._reasons else ""
         self._reasons = [*self._reasons[-REASONS_KEPT:], reason]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ class QuarantineFacts(NamedTuple):
     """What is known of a target when an operator decides about it."""
 
     log_last: int
-    control: Control
+    control: ControlState
     target: Mapping[str, Any] | None  # Its part of the player's status; None if no player could tell.
     index: int  # type: ignore[assignment]  # What the target has; -1 if nobody could tell. Hides tuple.index.
     why_not: str = ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import TargetRemoved
 from logplayer.core.unroutable import LostMutations
 from logplayer.errors import ConfigError, Malformed
@@ -30,7 +30,7 @@ class LostEntries(NamedTuple):
     overtaken: set[bytes]
 
 
-async def find_lost(log: Log, control: Control) -> LostEntries:
+async def find_lost(log: Log, control: ControlState) -> LostEntries:
     """Look through the whole log for what :class:`LostMutations` calls lost."""
     info = await log.info()
     lost = LostMutations()
@@ -54,7 +54,7 @@ async def find_lost(log: Log, control: Control) -> LostEntries:
     return LostEntries(entries, lost.overtaken())
 
 
-def _look_at(record: Record, control: Control, lost: LostMutations) -> None:
+def _look_at(record: Record, control: ControlState, lost: LostMutations) -> None:
     if record.kind == Kind.CONTROL:
         [entry] = survey_entries([record])
         if isinstance(entry.record, TargetRemoved):

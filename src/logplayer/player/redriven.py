@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.errors import LogPlayerError
 from logplayer.log.protocol import Log, Record
 
@@ -41,7 +41,7 @@ class Redriven:
         """The main stream read these."""
         self._producers.update(record.producer for record in records if record.producer.startswith(_PREFIX))
 
-    async def follow(self, log: Log, control: Callable[[], Control]) -> None:
+    async def follow(self, log: Log, control: Callable[[], ControlState]) -> None:
         """Ask about each decision, for ever. What the log does not answer is asked again."""
         while True:
             with contextlib.suppress(LogPlayerError, OSError, TimeoutError):

@@ -21,7 +21,7 @@ from typing import Any
 
 from logplayer.config import Config
 from logplayer.core import effects, events
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.effects import SendBatch
 from logplayer.core.entry import ExplicitMap, Takeover, TargetAdded
 from logplayer.core.invariants import InvariantViolation
@@ -60,7 +60,7 @@ class Shell:
         self.config = config
         self.core: Player
         self.log_id = ""
-        self._seats: dict[str, TargetAdded] = {}  # The members at the start.
+        self._starters: dict[str, TargetAdded] = {}  # The members at the start.
         self._trace = trace
         self.observed = Observed(timeline)
         self._sessions: dict[str, TargetSession] = {}
@@ -135,18 +135,18 @@ class Shell:
     async def _take_over(self) -> None:
         """Append the takeover record: its index is the epoch, and every older player is superseded from here on."""
         config = self.config
-        seats = tuple(config.targets.items())
+        configured = tuple(config.targets.items())
         self.log_id = (await self.log.info()).log_id
         first = ExplicitMap() if config.map is None and config.owner is not None else config.map
         head = await chain.load(self.log)
-        decided = chain.begin(head, first, seats)
+        decided = chain.begin(head, first, configured)
         check_start(decided, first, config.targets, head.state is not None)
         addresses = self._addresses(decided)
         standings = await ask_targets(addresses, config.security)
         if not config.take_over:
             await leave_alone(self.log, addresses, standings, config.security)
         epoch, control = await chain.append(
-            self.log, Takeover(config.group, config.player, config.application), first, seats
+            self.log, Takeover(config.group, config.player, config.application), first, configured
         )
         if config.owner is not None:
             control.router.replace_first(config.owner)
@@ -163,7 +163,7 @@ class Shell:
             raise LogUnavailable(f"the log was trimmed past {start} while the player started")  # The next try sees it.
         self._takeover = History(epoch, own)
         self.observed.progress.begin(*await survey(self.log, info, start))
-        self._seats = dict(control.members)
+        self._starters = dict(control.members)
         for name in config.targets.keys() - control.members.keys():
             text = "%s is not a member of this log: add it with 'logplayer target add %s ADDRESS'"
             logger.warning(text, name, name, extra=about(target=name, log_id=self.log_id))
@@ -184,7 +184,7 @@ class Shell:
         )
         self.observed.took_over(self.core, self.log_id)
 
-    def _addresses(self, control: Control) -> dict[str, str]:
+    def _addresses(self, control: ControlState) -> dict[str, str]:
         """The addresses of the members that are ours, as far as they are known."""
         owns, told = self.config.owns or (lambda name: True), self.config.targets
         return {name: told.get(name) or member.address for name, member in control.members.items() if owns(name)}
@@ -303,7 +303,7 @@ class Shell:
         """A member's address: as configured at the start, unless a record has changed it since then."""
         member = self.core.control.members.get(target)
         recorded = member.address if member else ""
-        if recorded and member != self._seats.get(target):
+        if recorded and member != self._starters.get(target):
             return recorded
         return self.config.targets.get(target) or recorded
 

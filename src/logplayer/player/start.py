@@ -93,7 +93,7 @@ async def meet_targets(core: Player) -> None:
     """
     for _ in range(round(ASK_SECONDS / MEET_SECONDS)):
         if all(
-            queue.state is not State.SUSPENDED or queue.health.attempts or queue.health.blocked
+            queue.state is not State.SUSPENDED or queue.reconnect.attempts or queue.reconnect.blocked
             for queue in core.queues.values()
         ):
             return

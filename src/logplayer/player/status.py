@@ -159,7 +159,7 @@ def _eta(queue: TargetQueue, lag: _Lag, gain: float) -> float | None:
 
 def target_status(queue: TargetQueue, core: Player, address: str, view: View) -> TargetStatus:
     """The status of one target."""
-    health = queue.health
+    health = queue.reconnect
     quarantined = view.redriven.waiting(queue.name, core.control.quarantined)
     lag = _lag(queue, core, view)
     rate, log_rate = view.rates.per_second(queue.name, queue.acked), view.rates.per_second("", core.current)
@@ -207,7 +207,7 @@ def _fill(count: int, count_max: int, size: int, bytes_max: int) -> float:
 
 
 def _retry_seconds(queue: TargetQueue, core: Player) -> float | None:
-    health = queue.health
+    health = queue.reconnect
     if queue.session is not None or (health.blocked is not None and health.blocked.stays):
         return None
     return round(max(0, health.retry_at - core.now) / 1000, 1)

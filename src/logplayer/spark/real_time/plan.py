@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logplayer.config import Config
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import Takeover
 from logplayer.errors import ConfigError, Malformed
 from logplayer.log import control_chain as chain
@@ -54,7 +54,7 @@ class Decided:
     addresses: Mapping[str, str]  # Of every member.
     floors: Mapping[str, int]  # Of every member: the index that it must have at least.
     last: int  # Where the log ended.
-    control: Control
+    control: ControlState
 
 
 def check_config(config: Config) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def check_config(config: Config) -> tuple[str, ...]:
     return address.hosts
 
 
-def addresses_of(control: Control, config: Config) -> dict[str, str]:
+def addresses_of(control: ControlState, config: Config) -> dict[str, str]:
     """Where each member is. Raises ConfigError for one that no connector would reach."""
     addresses = {name: config.targets.get(name) or member.address for name, member in control.members.items()}
     for name, address in addresses.items():

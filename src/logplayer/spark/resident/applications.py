@@ -20,14 +20,14 @@ async def register(log: Log, config: Config) -> int:
 
     Raises ConfigError if nothing would arrive, or if another player plays now and is not to be replaced.
     """
-    seats = tuple(config.targets.items())
+    configured = tuple(config.targets.items())
     head = await chain.load(log)
-    decided = chain.begin(head, config.map, seats)
+    decided = chain.begin(head, config.map, configured)
     check_start(decided, config.map, config.targets, head.state is not None)
     if not config.take_over:
         members = decided.members.items()
         addresses = {name: config.targets.get(name) or member.address for name, member in members}
         await leave_alone(log, addresses, await ask_targets(addresses, config.security), config.security)
     record = Takeover(f"{config.group}/applications", worker_name())
-    number, _ = await chain.append(log, record, config.map, seats)
+    number, _ = await chain.append(log, record, config.map, configured)
     return number

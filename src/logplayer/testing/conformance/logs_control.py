@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import logplayer.errors as e
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import (
     Checkpoint,
     Decision,
@@ -52,7 +52,7 @@ async def check_control_entries(harness: Harness) -> None:
 @check
 async def check_names_of_the_system(harness: Harness) -> None:
     """Nobody else speaks as the system, and nobody else decides: not by accident either."""
-    decision = chain.encode(Takeover(), Control.start(MAP))
+    decision = chain.encode(Takeover(), ControlState.start(MAP))
     one, two = (NewEntry(CONTROL_PRODUCER, sequence, decision, Kind.CONTROL) for sequence in (1, 2))
     async with opened(harness) as log:
         for bad in (
@@ -75,7 +75,7 @@ async def check_wrong_decisions_are_refused(harness: Harness) -> None:
     """On an empty log, and after a decision that an entry must follow from; a good one goes in afterwards."""
     async with opened(harness) as log:
         await fill(log, 2)
-        await _refuses(log, Control.start(MAP))
+        await _refuses(log, ControlState.start(MAP))
         _, control = await decide(log, Takeover("", "one"))
         await _refuses(log, control)
         await decide(log, MapChanged(HashMap(("b",))))
@@ -84,7 +84,7 @@ async def check_wrong_decisions_are_refused(harness: Harness) -> None:
         await decide(log, Takeover("", "two"))
 
 
-async def _refuses(log: Log, control: Control) -> None:
+async def _refuses(log: Log, control: ControlState) -> None:
     before = await log.info()
     sequence = (await chain.load(log)).sequence + 1
     for what, payload in wrong_payloads(control).items():
@@ -101,7 +101,7 @@ async def _refuses(log: Log, control: Control) -> None:
     assert (after.last, after.control) == (before.last, before.control)
 
 
-def wrong_payloads(control: Control) -> dict[str, bytes]:
+def wrong_payloads(control: ControlState) -> dict[str, bytes]:
     """Payloads that must not follow the decisions of ``control``."""
 
     def state_of(other: Decision) -> pb.Snapshot:
@@ -192,6 +192,6 @@ async def check_trim_keeps_the_newest_decision(harness: Harness) -> None:
         await decide(log, Takeover("", "two"))
 
 
-async def decide(log: Log, record: Decision) -> tuple[int, Control]:
+async def decide(log: Log, record: Decision) -> tuple[int, ControlState]:
     """Append a decision, as players and operators do."""
     return await in_time(chain.append(log, record, MAP, SEATS))

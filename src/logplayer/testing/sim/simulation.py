@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from logplayer.core import events
-from logplayer.core.control_state import Control
+from logplayer.core.control_state import ControlState
 from logplayer.core.entry import (
     Decision,
     Entry,
@@ -188,9 +188,9 @@ class Simulation:
         self.checkers.trimmed(up_to)
         self.log.trimmed = max(self.log.trimmed, up_to)
 
-    def control_now(self) -> Control:
+    def control_now(self) -> ControlState:
         """The decisions of all records so far, as a starting player gets them from the log."""
-        control = Control.start(self._first_map, self._first_names)
+        control = ControlState.start(self._first_map, self._first_names)
         for entry in self.log.entries:
             if entry.record is not None:
                 control.decide(entry)
@@ -411,7 +411,7 @@ class Simulation:
             self._start_player()
             return False
         for queue in host.core.queues.values():
-            blocked = queue.health.blocked
+            blocked = queue.reconnect.blocked
             if blocked is not None and blocked.kind == "POISON":
                 if (queue.name, blocked.index) not in self.quarantine_ordered:
                     self.quarantine_ordered.add((queue.name, blocked.index))

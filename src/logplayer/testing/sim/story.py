@@ -45,11 +45,11 @@ class _Teller(SimHost):
     def tell(self, fact: events.Event) -> None:
         story = self.sim
         assert isinstance(story, Story)
-        before = {name: queue.health.attempts for name, queue in self.core.queues.items()}
+        before = {name: queue.reconnect.attempts for name, queue in self.core.queues.items()}
         super().tell(fact)
         for name, queue in self.core.queues.items():
-            if queue.health.attempts > before.get(name, 0):
-                story.say(f"P{self.core.epoch} lost {name}: {queue.health.last_error}")
+            if queue.reconnect.attempts > before.get(name, 0):
+                story.say(f"P{self.core.epoch} lost {name}: {queue.reconnect.last_error}")
 
     def fetch(self, _: object = None) -> None:
         super().fetch()
@@ -239,7 +239,7 @@ class Story(Simulation):
                 core = host.core
                 self.say(f"P{core.epoch} at {core.current}, log {self.log.trimmed + 1}..{self.log.last}")
                 for queue in core.queues.values():
-                    blocked = f" blocked: {queue.health.blocked.kind}" if queue.health.blocked else ""
+                    blocked = f" blocked: {queue.reconnect.blocked.kind}" if queue.reconnect.blocked else ""
                     self.say(
                         f"  {queue.name} {queue.state.value} acked={queue.acked} sent={queue.sent} "
                         f"covered={queue.covered} queued={len(queue.messages)} in_flight={queue.window.count}{blocked}"
