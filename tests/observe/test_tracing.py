@@ -32,12 +32,11 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 @pytest.fixture(autouse=True)
-def provider() -> None:
-    """Of this process: OpenTelemetry takes one for good."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        made = TracerProvider()
-        made.add_span_processor(SimpleSpanProcessor(EXPORTER))
-        trace.set_tracer_provider(made)
+def provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one test. What OpenTelemetry offers is for good, and every later test of this process would be traced."""
+    made = TracerProvider()
+    made.add_span_processor(SimpleSpanProcessor(EXPORTER))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", made)
     EXPORTER.clear()
 
 
