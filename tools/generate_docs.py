@@ -40,7 +40,7 @@ WHY = {
     (State.SUSPENDED, State.CATCHING_UP): "the target answers Opened",
     (State.CATCHING_UP, State.LIVE): "covered up to the main stream",
     (State.CATCHING_UP, State.SUSPENDED): "session lost or refused",
-    (State.LIVE, State.CATCHING_UP): "queue full",
+    (State.LIVE, State.CATCHING_UP): "queue full, or the main stream jumped",
     (State.LIVE, State.SUSPENDED): "session lost or refused",
 }
 

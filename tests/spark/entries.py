@@ -167,7 +167,7 @@ def lease(world: World) -> None:
     query = stream.writeStream.format("noop").option("checkpointLocation", str(world.folder / "c3")).start()
     try:
         last = puts(world.wal, 20, 100)
-        until(lambda: query.exception() or all(world.shards.index(name) >= last for name in NAMES), 120)
+        until(lambda: query.exception() or all(world.shards.index(name) >= last for name in NAMES))
         assert not query.exception(), query.exception()
     finally:
         query.stop()

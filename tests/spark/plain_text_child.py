@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     found = {"refused": f"{refused.returncode}: {refused.stderr.splitlines()[-1]}"}
     with subprocess.Popen([*command, "--insecure"], stdout=subprocess.PIPE, text=True) as playing:
         try:
-            until(lambda: playing.poll() is not None or min(map(shards.index, "ab")) >= last, 120)
+            until(lambda: playing.poll() is not None or min(map(shards.index, "ab")) >= last)
             playing.send_signal(signal.SIGINT)
             said, _ = playing.communicate(timeout=60)
             found["insecure"] = f"{playing.returncode}: {said.splitlines()[-1]}"

@@ -94,7 +94,7 @@ class Campaign:
             return  # It has just been replaced.
 
     def _worker(self) -> None:
-        until(lambda: self.resident.overview.workers(), 120)
+        until(lambda: self.resident.overview.workers())
         self._kill(pid_of(self.rng.choice(list(self.resident.overview.workers().values()))))
 
     def _executor(self) -> None:

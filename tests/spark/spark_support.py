@@ -22,6 +22,7 @@ from logplayer.wire.entries import encode_mutation
 from logplayer.wire.security import NONE, Security
 
 Put = tuple[bytes, bytes | None, str]
+PATIENCE = 240.0  # Ends a test that hangs; a busy machine takes its time.
 
 
 def transaction(*puts: Put) -> bytes:
@@ -108,7 +109,7 @@ class Shards:
     def index(self, name: str) -> int:
         return self._servers[name].position(name).index
 
-    def wait(self, index: int, seconds: float = 60) -> None:
+    def wait(self, index: int, seconds: float = PATIENCE) -> None:
         until(lambda: all(self.index(name) >= index for name in self._servers), seconds)
 
     def read(self, name: str) -> tuple[dict[bytes, bytes], int, int]:
@@ -125,7 +126,7 @@ class Shards:
         return ",".join(f"{name}={address}" for name, address in self.addresses.items())
 
 
-def until(done: Callable[[], Any], seconds: float = 60, between: float = 0.02) -> None:
+def until(done: Callable[[], Any], seconds: float = PATIENCE, between: float = 0.02) -> None:
     """Wait for something that must come; the limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds
     while not done():

@@ -104,10 +104,10 @@ class Cluster:
         with contextlib.suppress(OSError):  # Where it cannot be set, executors do not reach each other.
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         self._start("master", "org.apache.spark.deploy.master.Master", "--host", self._host, "--port", str(PORT))
-        until(lambda: f"Starting Spark master at {self.master}" in self.output("master"), 120)
+        until(lambda: f"Starting Spark master at {self.master}" in self.output("master"))
         for address in self.workers:
             self.start_worker(address)
-        until(lambda: self.output("master").count("Registering worker") >= len(self.workers), 120)
+        until(lambda: self.output("master").count("Registering worker") >= len(self.workers))
         return self
 
     def __exit__(self, *_: object) -> None:

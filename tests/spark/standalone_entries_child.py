@@ -62,7 +62,7 @@ SETTINGS = {
 def executors_elsewhere(world: World) -> None:
     from logplayer.spark.session import executors
 
-    until(lambda: len(executors(world.spark)) == 2, 120)
+    until(lambda: len(executors(world.spark)) == 2)
     assert {name.split("_")[1] for name in executors(world.spark)} == {"10.77.0.11", "10.77.0.12"}
 
 

@@ -91,7 +91,7 @@ def test_play_drains_on_ctrl_c_and_leaves_no_process_without_java_on_the_path(wa
             "epoch": 0,
             "reason": "",
         }
-        until(lambda: not running_in(process.pid), 120)
+        until(lambda: not running_in(process.pid))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_play_waits_for_its_log_and_leaves_a_living_player_alone(wal: FileWal, t
             command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, cwd=tmp_path
         )
         try:
-            until(lambda: "waiting for the log at" in stderr.read_text() or first.poll() is not None, 120)
+            until(lambda: "waiting for the log at" in stderr.read_text() or first.poll() is not None)
             assert first.poll() is None, stderr.read_text()[-2000:]
             server = LogServer(wal.log)
             event_loop.run(server.start(port=port))

@@ -85,9 +85,9 @@ def test_targets_hold_what_the_query_leaves(spark: SparkSession, wal: FileWal, s
             wal.append(entries(300 + 20 * nth, 20))
             shards.wait(wal.last(), 200)
             time.sleep(1.2)
-        until(lambda: running.progress, 60)
-        until(lambda: running.indexes == dict.fromkeys(NAMES, wal.last()), 60)
-        until(lambda: running.status["state"] == "playing", 60)
+        until(lambda: running.progress)
+        until(lambda: running.indexes == dict.fromkeys(NAMES, wal.last()))
+        until(lambda: running.status["state"] == "playing")
         status = running.status
         assert status["starts"] == 1
         assert 0 < status["rows_in"] < status["rows_out"]
@@ -132,12 +132,12 @@ def test_a_target_that_dies_is_delivered_to_again(spark: SparkSession, wal: File
         port = int(shards.addresses["a"].rpartition(":")[2])
         event_loop.run(shards._servers["a"].stop())
         wal.append(entries(100, 100))
-        until(lambda: running.status["state"] == "reconnecting", 60)
+        until(lambda: running.status["state"] == "reconnecting")
         assert "target a" in running.status["reason"]
         until(lambda: shards.index("b") == wal.last())  # The other group goes on.
         shards.start("a", "tcp", port)
         shards.wait(wal.last())
-        until(lambda: running.status["state"] == "playing", 60)
+        until(lambda: running.status["state"] == "playing")
         assert running.status["starts"] == 1
     finally:
         running.stop()
@@ -152,7 +152,7 @@ def test_a_target_that_is_ahead_gets_nothing_twice(spark: SparkSession, wal: Fil
     port = int(shards.addresses["b"].rpartition(":")[2])
     event_loop.run(shards._servers.pop("b").stop())
     wal.append(entries(100, 100))
-    until(lambda: shards.index("a") == wal.last(), 60)
+    until(lambda: shards.index("a") == wal.last())
     running.stop()
     shards.start("b", "grpc", port)
     running = realtime(spark, wal, shards, groups=1).start()
@@ -190,7 +190,7 @@ def test_a_poisoned_entry_blocks_until_it_is_quarantined(spark: SparkSession, wa
     try:
         wal.append(entries(0, 10))
         [index] = wal.append([row])
-        until(lambda: running.status["state"] == "blocked", 60)
+        until(lambda: running.status["state"] == "blocked")
         [name] = [name for name in NAMES if f"target {name}" in running.status["reason"]]
         assert "POISON" in running.status["reason"]
         event_loop.run(chain.append(wal.log, Quarantined(name, index, "a test"), None))
@@ -213,7 +213,7 @@ def test_a_log_with_another_history_is_not_delivered(
     restored.append(entries(500, 80), "another")
     running = realtime(spark, restored, shards).start()
     try:
-        until(lambda: running.status["state"] == "blocked", 60)
+        until(lambda: running.status["state"] == "blocked")
         assert "DIVERGED" in running.status["reason"]
     finally:
         running.stop()

@@ -78,17 +78,17 @@ def test_a_target_that_hangs_is_given_up_until_it_answers(spark: SparkSession, w
     running = lp.spark.realtime(spark, config=config, batch_seconds=120).start()
     try:
         wal.append([transaction((b"k%d" % nth, b"v", "")) for nth in range(20)])
-        until(lambda: served.index() >= wal.last(), 120)
+        until(lambda: served.index() >= wal.last())
         served.signal(signal.SIGSTOP)
         for nth in range(120):
             wal.append([transaction((b"big%d" % nth, VALUE, ""))])
-        until(lambda: running.status["state"] == "reconnecting", 60)
+        until(lambda: running.status["state"] == "reconnecting")
         assert "no answer for 3000 ms" in running.status["reason"]
         # Its machine still takes connections. The next session is given up, too: at its Open, or in the handshake.
-        until(lambda: "no answer for" not in running.status["reason"], 60)
+        until(lambda: "no answer for" not in running.status["reason"])
         assert any(what in running.status["reason"] for what in ("no answer to Open", "no connection to"))
         served.signal(signal.SIGCONT)
-        until(lambda: served.index() >= wal.last(), 120)
+        until(lambda: served.index() >= wal.last())
         assert running.status["starts"] == 1
     finally:
         served.signal(signal.SIGCONT)

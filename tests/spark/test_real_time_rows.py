@@ -181,7 +181,7 @@ def test_rows_in_real_time_are_those_of_the_source_in_python(spark: SparkSession
     from_python_json = spark.createDataFrame(expected, "log_index long, whole string").cache()
     with played(spark, wal, shards, log=log, transform=unknown) as running:
         shards.wait(wal.last())
-        until(lambda: running.status["rows_in"] == len(expected), 60)
+        until(lambda: running.status["rows_in"] == len(expected))
         assert running.status["rows_out"] == 0
     assert all(shards.read(name)[0] == {} for name in NAMES)
 
@@ -212,7 +212,7 @@ def test_a_stream_of_rows_ends_at_a_decision_that_it_does_not_know(
         before = running.rows()
         running._number = 0  # What it is made of stays.
         wal.decide(MapChanged(HashMap(tuple(reversed(NAMES)))), HashMap(NAMES))
-        until(lambda: running.status["starts"] == 2 and running.status["state"] == "playing", 60)
+        until(lambda: running.status["starts"] == 2 and running.status["state"] == "playing")
         assert len(taken(running.rows(), tmp_path / "after")) > 10
         with pytest.raises(StreamingQueryException, match="decides MAP_CHANGED, after this stream was made"):
             taken(before, tmp_path / "before")

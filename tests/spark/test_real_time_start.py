@@ -110,7 +110,7 @@ def test_the_trim_point_is_read_before_the_sessions_open(
     wal.append(entries(0, 50))
     running = realtime(spark, wal, shards).start()
     try:
-        until(asked.is_set, 60)
+        until(asked.is_set)
         assert [shards._servers[name].position(name).session.epoch for name in NAMES] == [0, 0]
         assert running.status["state"] == "starting"
         gate.set()
@@ -153,13 +153,13 @@ def test_the_end_of_the_log_is_known_while_the_log_is_away() -> None:
             yield [Record(first, Kind.DATA, "p", 1, committed_at - (0 if first == 7 else 3_600_000_000), b"", b"", 0)]
 
     end = log_end.LogEnd(Away(), dict)  # type: ignore[arg-type]
-    until(lambda: end.last == 7 and end.seconds_behind(5) >= 3600, 30)
+    until(lambda: end.last == 7 and end.seconds_behind(5) >= 3600)
     assert end.seconds_behind(6) < end.seconds_behind(5) - 3599
     assert end.seconds_behind(7) == 0.0
     assert (end.first, end.bytes_of(2)) == (3, 200)
     assert not end._asking.done()
     end.stop()
-    until(end._asking.done, 30)
+    until(end._asking.done)
 
 
 def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, shards: Shards) -> None:
@@ -168,17 +168,17 @@ def test_a_status_has_the_lag_of_each_target(spark: SparkSession, wal: FileWal, 
     try:
         wal.append(entries(0, 50))
         shards.wait(wal.last())
-        until(lambda: running.status["state"] == "playing", 60)
-        until(lambda: running.status["log_last"] == wal.last(), 60)
-        until(lambda: [row["lag_entries"] for row in running.status["targets"]] == [0, 0], 60)
+        until(lambda: running.status["state"] == "playing")
+        until(lambda: running.status["log_last"] == wal.last())
+        until(lambda: [row["lag_entries"] for row in running.status["targets"]] == [0, 0])
         event_loop.run(shards._servers["a"].stop())
         wal.append(entries(50, 50))
-        until(lambda: running.status["targets"][0]["lag_entries"] == 50, 60)
-        until(lambda: running.status["targets"][0]["state"] == "SUSPENDED", 60)
-        until(lambda: running.status["targets"][0]["lag_seconds"] > 0, 60)
+        until(lambda: running.status["targets"][0]["lag_entries"] == 50)
+        until(lambda: running.status["targets"][0]["state"] == "SUSPENDED")
+        until(lambda: running.status["targets"][0]["lag_seconds"] > 0)
         seen = event_loop.run(ask(running.http, "/status"))
         assert [row["target"] for row in seen["targets"]] == list(NAMES)
         assert "target a" in seen["targets"][0]["why"]
-        until(lambda: [row["log_index"] for row in running.receipts] == [wal.last() - 50, wal.last()], 60)
+        until(lambda: [row["log_index"] for row in running.receipts] == [wal.last() - 50, wal.last()])
     finally:
         running.stop()

@@ -85,7 +85,7 @@ def test_an_entry_that_becomes_too_large_blocks_its_target(spark: SparkSession, 
     [large] = wal.append([transaction((b"large", bytes(3 << 20), "a"))])
     running = realtime(spark, wal, shards, transform=repeated).start()
     try:
-        until(lambda: running.status["state"] in ("blocked", "reconnecting"), 120)
+        until(lambda: running.status["state"] in ("blocked", "reconnecting"))
         status = running.status
         assert status["state"] == "blocked"
         assert "BAD_ROW at target a" in status["reason"]
@@ -123,10 +123,10 @@ def test_the_offset_of_a_batch_never_falls(spark: SparkSession, wal: FileWal, sh
     try:
         wal.append(entries(0, 100))
         shards.wait(wal.last())
-        until(lambda: running.progress, 120)
+        until(lambda: running.progress)
         event_loop.run(shards._servers["a"].stop())
         away = running.progress[-1]["batchId"] + 1  # This one may have begun with it; the next one does not.
-        until(lambda: running.progress[-1]["batchId"] > away, 120)
+        until(lambda: running.progress[-1]["batchId"] > away)
         offsets = [int(batch["sources"][0]["endOffset"]) for batch in running.progress]
         assert offsets == sorted(offsets)
         assert offsets[-1] > 0
