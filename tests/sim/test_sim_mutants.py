@@ -49,14 +49,17 @@ def hunt(monkeypatch: pytest.MonkeyPatch, edit: Edit, seeds: int) -> str:
     return str(json.loads(done.stdout)["caught"]) if done.returncode == 0 else done.stderr
 
 
+OFFER = "return False\n        "  # Where an entry is queued.
+
+
 def test_a_break_that_breaks_nothing_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the hunt would be true of any text."""
-    edit = Edit("target_queue", "if message.index <= self.covered:", "if self.covered >= message.index:")
+    edit = Edit("target_queue", f"{OFFER}if index <= self.covered:", f"{OFFER}if self.covered >= index:")
     assert hunt(monkeypatch, edit, 150) == ""
 
 
 def test_the_same_edit_with_a_real_break_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    edit = Edit("target_queue", "if message.index <= self.covered:", "if message.index > self.covered:")
+    edit = Edit("target_queue", f"{OFFER}if index <= self.covered:", f"{OFFER}if index > self.covered:")
     assert hunt(monkeypatch, edit, 150)
 
 

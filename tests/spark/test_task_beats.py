@@ -29,6 +29,7 @@ BEAT: dict[str, Any] = {
     "rows_out": 4,
     "log_error": "",
     "lost": "",
+    "open": True,
     "targets": [{"target": "a", "index": 7, "sent": 7}],
 }
 END = {"kind": "POISON", "target": "a", "index": 7, "detail": "POISON at target a: no"}
@@ -56,7 +57,7 @@ def test_the_first_end_is_the_end_and_an_index_never_falls() -> None:
     listener = BeatListener()
     listener.begin()
     listener.take({**BEAT, "ended": END})
-    listener.take({**BEAT, "targets": [{"target": "a", "index": 3}], "ended": {**END, "kind": "LOST"}})
+    listener.take({**BEAT, "targets": [{"target": "a", "index": 3, "sent": 3}], "ended": {**END, "kind": "LOST"}})
     heard = listener.heard()
     assert listener.news.is_set()
     assert heard.ended is not None
