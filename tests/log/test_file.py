@@ -125,10 +125,15 @@ async def test_a_trim_of_everything_makes_room_on_a_full_disk(tmp_path: Path) ->
 async def _some_segment_is_checkpointed(directory: Path) -> None:
     """Its write-ahead log is gone then, and SQLite opens it in another way. What has no room for that is let pass."""
     for _ in range(20):
-        sealed = sorted(directory.glob("*.seg"))[:-1]
-        if not sealed or any(not path.with_name(f"{path.name}-wal").exists() for path in sealed):
+        if not _with_write_ahead_logs(directory):
             return
         await asyncio.sleep(0.1)
+
+
+def _with_write_ahead_logs(directory: Path) -> bool:
+    """Whether there are sealed segments, and each has one."""
+    sealed = sorted(directory.glob("*.seg"))[:-1]
+    return bool(sealed) and all(path.with_name(f"{path.name}-wal").exists() for path in sealed)
 
 
 async def test_only_what_a_trim_waits_for_is_written_from_the_reserve(
