@@ -63,7 +63,8 @@ def executors_elsewhere(world: World) -> None:
     from logplayer.spark.session import executors
 
     until(lambda: len(executors(world.spark)) == 2)
-    assert {name.split("_")[1] for name in executors(world.spark)} == {"10.77.0.11", "10.77.0.12"}
+    # Spark may put both on one Worker: what counts is that they are not where the driver is.
+    assert {name.split("_")[1] for name in executors(world.spark)} <= {"10.77.0.11", "10.77.0.12"}
 
 
 # --- Files on S3 ---

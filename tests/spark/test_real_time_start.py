@@ -17,6 +17,7 @@ from logplayer.admin.http_client import ask
 from logplayer.core.entry import HashMap, TargetAdded
 from logplayer.errors import ConfigError
 from logplayer.log.protocol import Info, Kind, Record
+from logplayer.player.redriven import Redriven
 from logplayer.spark import event_loop
 from logplayer.spark.real_time import connector as connector_module
 from logplayer.spark.real_time import log_end, plan
@@ -124,8 +125,9 @@ def test_the_trim_point_is_read_before_the_sessions_open(
 class NoLogEnd:
     """Asks nothing."""
 
-    def __init__(self, log: object) -> None:
+    def __init__(self, log: object, quarantined: object) -> None:
         self.first = self.last = self.bytes = 0
+        self.redriven = Redriven()
 
     def seconds_behind(self, index: int) -> float:
         return 0.0
