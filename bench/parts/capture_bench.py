@@ -115,6 +115,9 @@ class Ways:
             await asyncio.to_thread(server.crash)  # Its data is thrown away.
 
 
+FLUSH_TRIES = 600
+
+
 def load(url: str, first: int, rate: int, seconds: float) -> int:
     """Insert rows from ``first`` on at a steady rate; returns the number after the last. Late turns are made up for."""
     began, done = time.monotonic(), 0
@@ -135,14 +138,15 @@ def now_at(server: PostgresServer) -> str:
 
 def stamps(server: PostgresServer, since: str, first: int, last: int) -> dict[int, datetime]:
     """When the row with each number in [first, last] was committed there."""
-    times = {}
-    with psycopg.connect(server.url("postgres")) as db:
-        for xid, text in db.execute(COMMITS, (since,)):
-            found = STAMP.search(text)
-            assert found is not None, text
-            times[xid] = datetime.fromisoformat(found[0])
-        rows = db.execute("SELECT id, xmin::text FROM orders WHERE id BETWEEN %s AND %s", (first, last))
-        return {number: times[xid] for number, xid in rows}
+    with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+        rows = db.execute("SELECT id, xmin::text FROM orders WHERE id BETWEEN %s AND %s", (first, last)).fetchall()
+        for _ in range(FLUSH_TRIES):
+            times = {xid: STAMP.search(text) for xid, text in db.execute(COMMITS, (since,))}
+            if all(xid in times for _, xid in rows):
+                break
+            time.sleep(0.1)  # A commit that does not wait for its sync is seen before it is in the server's log.
+    found = {number: times[xid] for number, xid in rows}
+    return {number: datetime.fromisoformat(stamp[0]) for number, stamp in found.items() if stamp is not None}
 
 
 def delays(at: dict[int, datetime], there: dict[int, datetime]) -> list[float]:

@@ -150,7 +150,7 @@ def _typed(
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     playing = subprocess.Popen(
         command,
-        cwd=world.folder,
+        cwd=folder if mark == "plain" else world.folder,  # That has a logplayer.toml with certificates.
         env={**os.environ, "SPARK_CONF_DIR": str(world.folder / "conf"), "PATH": path, **environment},
         stdout=subprocess.PIPE,
         text=True,
