@@ -77,6 +77,8 @@ async def test_what_was_redriven_is_not_counted_any_more(house: House) -> None:
     assert f"b: 1 quarantined entry: {bad}\n" in await logplayer("status", "--player", where[-1])
     with sqlite3.connect(house.seats["b"].path) as db:
         db.execute("DROP TRIGGER t")
+    redriven = player.shell.observed.redriven
+    await until(lambda: ("b", bad) in redriven._asked, "the log was asked, and only the main stream can tell now")
     said = await logplayer("target", "redrive", "b", "--index", str(bad), "--json", *where[:2])
     await house.delivered(json.loads(said)["index"])
     await until(lambda: player.target("b").quarantined == 0, "it was redriven")
