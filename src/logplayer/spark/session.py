@@ -134,9 +134,12 @@ def executors(session: SparkSession) -> dict[str, int]:
     """
     found = session.sparkContext._jsc.sc().statusStore().executorList(True)
     each = [found.apply(nth) for nth in range(found.size())]
-    return {
-        f"executor_{one.hostPort().rpartition(':')[0]}_{one.id()}": one.maxTasks() for one in each if one.maxTasks()
-    }
+    return {f"executor_{_host(one.hostPort())}_{one.id()}": one.maxTasks() for one in each if one.maxTasks()}
+
+
+def _host(place: str) -> str:
+    """The host of ``host:port``. An executor that has just been added has no port yet."""
+    return place.rpartition(":")[0] or place
 
 
 def has_ended(session: SparkSession) -> bool:
